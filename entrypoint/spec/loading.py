@@ -163,6 +163,12 @@ def _leaves(
                 item.place, prefix[:-1], "a mapping of keys to values is needed", item.shown, hint
             )
         return
+    kind = item.value.get("kind")
+    if not prefix and "apiVersion" in item.value and kind:
+        summary = "this is a manifest of Kubernetes, not a job spec"
+        hint = "`entrypoint deploy kubernetes` makes manifests from a job spec; `entrypoint init` writes one"
+        report.add(kind.place, "", summary, f"kind: {kind.shown}", hint, "EP101")
+        return
     expected = entries(section)
     for key, child in item.value.items():
         path = prefix + key
@@ -191,6 +197,8 @@ def _unknown_key(
         report.add(place, path, summary, "", f"use secret_file or {SECRET}", "EP105")
         return
     hint = removed(path) or suggestion(key, homes, expected)
+    if key.startswith("-"):
+        hint = f"add it to the command: [..., {brief(key)}, VALUE]"
     report.add(place, path, "unknown key", f"`{brief(key)}`", hint, "EP102")
 
 
@@ -255,7 +263,7 @@ def _list(path: str, text: str, place: Place, report: ProblemList) -> Item | Non
             re.split(r"[,\s]+", text.strip(", \t\r\n")) if path == "hosts" else shlex.split(text)
         )
         return Item([Item(entry, place) for entry in texts], place)
-    # JSON first, since YAML does not accept its surrogate pairs and tabs
+    # JSON first, since YAML does not accept its tabs
     with contextlib.suppress(ValueError):
         return _json(text, place)
     item = _yaml(text, place.where, report, place.group, path)

@@ -142,10 +142,10 @@ def _value(field: FieldInfo, item: Item, report: ProblemList) -> Any:
     elif field.kind == "list" and isinstance(raw, str) and len(raw) < 60:
         import json
 
-        hint = (
-            "write a list:"
-            f" {json.dumps(raw.replace(',', ' ').split() if path == 'hosts' else raw.split())}"
-        )
+        words = raw.replace(",", " ").split() if path == "hosts" else raw.split()
+        hint = f"write a list: {json.dumps(words)}"
+        if path == "hosts" and raw.startswith("-"):
+            hint = f"write a space after each dash: - {words[0].lstrip('-')}"
     elif field.kind == "list":
         hint = "write it as a list, one entry for each word"
     else:

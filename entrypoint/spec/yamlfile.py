@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from entrypoint.base.secret import is_secret
-from entrypoint.base.text import brief
+from entrypoint.base.text import brief, is_utf16
 from entrypoint.base.values import dataclass, replace
 from entrypoint.spec.items import Item, Place, ProblemList
 
@@ -31,6 +31,9 @@ _TAGS: dict[Any, tuple[str, ...]] = {
 }
 _PLAIN = {**dict.fromkeys(("", "~", "null", "Null", "NULL"), "null"), "<<": "merge"}
 """Scalars without quotes and tag that are no text -> their tag."""
+_TYPOGRAPHIC = (
+    "\u201c\u201d\u201e\u2018\u2019\u201a\u00ab\u00bb"  # quotes as a word processor writes them
+)
 
 
 def read(text: str, file: str, report: ProblemList, group: int = 0, path: str = "") -> Item | None:
@@ -43,7 +46,16 @@ def read(text: str, file: str, report: ProblemList, group: int = 0, path: str = 
 
 
 class _Composer(yaml.BaseLoader):
-    """PyYAML's composer, with scalars as text."""
+    """PyYAML's composer, with scalars as text. It raises RecursionError at too many nodes."""
+
+    count = 0
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        """Return the next node."""
+        self.count += 1
+        if self.count > _MAX_VALUES:
+            raise RecursionError
+        return super().compose_node(parent, index)  # type: ignore[no-untyped-call]
 
     def resolve(self, kind: Any, value: Any, implicit: Any) -> Any:
         """Return the tag of a node without one."""
@@ -86,13 +98,15 @@ class _Reader:
         except yaml.reader.ReaderError as error:
             before = self.text[: error.position]
             place = self.at(before.count("\n") + 1, len(before) - before.rfind("\n"))
-            detail = f"U+{ord(self.text[error.position]):04X}"
-            self.fail(
-                place,
-                "a character that YAML does not allow",
-                detail,
-                'write it as an escape in "..."',
-            )
+            character = ord(self.text[error.position])
+            summary = "a character that YAML does not allow"
+            detail = f"U+{character:04X}"
+            hint = 'write it as an escape in "..."'
+            if is_utf16(self.text) or 0xDC80 <= character <= 0xDCFF:  # a byte that is not UTF-8
+                summary = "this is not UTF-8"
+                detail = "it is UTF-16" if is_utf16(self.text) else f"byte 0x{character & 0xFF:X}"
+                hint = "save it as UTF-8"
+            self.fail(place, summary, detail, hint)
         except yaml.MarkedYAMLError as error:
             self.not_yaml(error)
         except (
@@ -158,10 +172,22 @@ class _Reader:
                 place, path, "this tag is not allowed here", detail, "remove the tag", "EP101"
             )
         if isinstance(node, yaml.ScalarNode):
-            return Item(None if tag == "null" else node.value, place)
+            return Item(None if tag == "null" else self.scalar(node, place, path), place)
         if isinstance(node, yaml.SequenceNode):
             return Item([self.item(n, f"{path}.{i}") for i, n in enumerate(node.value)], place)
         return Item(self.mapping(node, path), place)
+
+    def scalar(self, node: Any, place: Place, path: str) -> str:
+        """Return the text of a scalar; a pair of escaped surrogates, as JSON writes characters
+        beyond 16 bits, is one character."""
+        text: str = node.value
+        if node.style is None and text[:1] in _TYPOGRAPHIC and text:
+            summary = "typographic quotes do not quote"
+            self.report.add(
+                place, path, summary, brief(text), "use straight ones: \" or '", "EP101"
+            )
+            return text.strip(_TYPOGRAPHIC)
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
 
     def mapping(self, node: Any, path: str) -> dict[str, Item]:
         out: dict[str, Item] = {}

@@ -68,6 +68,13 @@ def test_a_boot_script_tells_the_launcher(
     assert job == {"command": command, "launcher": launcher}
 
 
+def test_a_character_that_hides_what_is_written_is_escaped(tmp_path: Path) -> None:
+    assert init(tmp_path, "--", "python", "a\u202eb.py", "漢").returncode == 0
+    text = (tmp_path / "job.yaml").read_text()
+    assert "\u202e" not in text
+    assert yaml.safe_load(text)["command"] == ["python", "a\u202eb.py", "漢"]
+
+
 def test_flags_are_written_and_what_a_platform_tells_is_a_comment(tmp_path: Path) -> None:
     flags = ("--ssh-port", "40000", "-e", "A=no", "--name", "n", "--node-rank", "1")
     done = init(tmp_path, *flags, "--", "python", "t.py", "--lr=1", **MODELARTS)

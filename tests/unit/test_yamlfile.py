@@ -10,6 +10,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from entrypoint.spec import yamlfile
 from entrypoint.spec.items import Item, ProblemList
 from entrypoint.spec.yamlfile import read
 
@@ -94,6 +95,8 @@ AT = (
     "while scanning for the next token: found character '@' that cannot start any token"
     " | quote text that starts with this character"
 )
+QUOTES = "EP101 typographic quotes do not quote"
+STRAIGHT = "use straight ones: \" or '"
 
 
 @pytest.mark.parametrize(
@@ -121,6 +124,10 @@ AT = (
         ("b: 1\na: [1, 2\n", f"f:2:4: EP101 this is not YAML | {OPEN} ',' or ']', but got '<stream end>' | {FIX}"),
         ("a: 'b", f"f:1:4: EP101 this is not YAML" f" | while scanning a quoted scalar: found unexpected end of stream | {FIX}"),
         ("a: b\nb: c\nc: \0", 'f:3:4: EP101 a character that YAML does not allow | U+0000 | write it as an escape in "..."'),
+        ("a: caf\udce9", "f:1:7: EP101 this is not UTF-8 | byte 0xE9 | save it as UTF-8"),
+        ("\udcff\udcfea\0", "f:1:1: EP101 this is not UTF-8 | it is UTF-16 | save it as UTF-8"),
+        ("a: \u201cb\u201d", f"f:1:4: a: {QUOTES} | \u201cb\u201d | {STRAIGHT}"),
+        ("a: [x, \u2018b\u2019]", f"f:1:8: a.1: {QUOTES} | \u2018b\u2019 | {STRAIGHT}"),
         ('a: "\\UFFFFFFFF"', "f:1:7: EP101 this is not YAML | a number out of range | fix or remove it"),
         ("[" * 5000, f"f:1:1: {TOO_MANY}"),
         ("- a\n" * 20_000, f"f:1:1: {TOO_MANY}"),
@@ -129,6 +136,23 @@ AT = (
 )  # fmt: skip
 def test_what_is_refused(text: str, expected: str) -> None:
     assert problems(text) == [expected]
+
+
+def test_typographic_quotes_within_straight_ones_are_text() -> None:
+    assert value("a: '\u201cb\u201d'\nc: d\u2019s") == {"a": "\u201cb\u201d", "c": "d\u2019s"}
+
+
+def test_a_pair_of_surrogates_is_one_character() -> None:
+    r"""Each JSON writer writes a character beyond 16 bits as `\\ud83d\\ude00`."""
+    assert value(r'a: "\ud83d\ude00 \ud83d"') == {"a": "\U0001f600 \ud83d"}
+
+
+def test_of_too_many_values_the_rest_is_not_even_read() -> None:
+    """A megabyte of them would take some 20 s and 350 MB."""
+    reader = yamlfile._Reader(f"a: [{'1,' * 100_000}]", "f", ProblemList(), 0, "")
+    reader.read()
+    assert reader.report.error().lines() == [f"f:1:1: {TOO_MANY}"]
+    assert reader.loader.get_mark().index < 50_000
 
 
 @pytest.mark.parametrize("levels", [4, 30])
