@@ -166,7 +166,9 @@ def _leaves(
     kind = item.value.get("kind")
     if not prefix and "apiVersion" in item.value and kind:
         summary = "this is a manifest of Kubernetes, not a job spec"
-        hint = "`entrypoint deploy kubernetes` makes manifests from a job spec; `entrypoint init` writes one"
+        hint = (
+            "`entrypoint deploy kubernetes` makes manifests from a job spec, `entrypoint init` that"
+        )
         report.add(kind.place, "", summary, f"kind: {kind.shown}", hint, "EP101")
         return
     expected = entries(section)
