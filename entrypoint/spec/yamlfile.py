@@ -55,7 +55,7 @@ class _Composer(yaml.BaseLoader):
         self.count += 1
         if self.count > _MAX_VALUES:
             raise RecursionError
-        return super().compose_node(parent, index)  # type: ignore[no-untyped-call]
+        return super().compose_node(parent, index)
 
     def resolve(self, kind: Any, value: Any, implicit: Any) -> Any:
         """Return the tag of a node without one."""

@@ -11,6 +11,7 @@ import contextlib
 import os
 import time
 from collections.abc import Callable
+from concurrent.futures import CancelledError
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -81,6 +82,7 @@ class LiveRecord:
         self._written = 0.0
         self._cost = 0.0
         self._is_open = False
+        self._last = ""  # the metrics at the end of the attempt before
         self._warned: set[str] = set()
 
     def begin(self, plan: Plan) -> None:
@@ -124,6 +126,7 @@ class LiveRecord:
         self._write = None
         with contextlib.suppress(Exception):  # as in `saw`
             self._keep()
+            self._last = self._text(self._file.status)
             self._file.timeline = self._observer.recording(time.monotonic(), time.time())
 
     # -- metrics
@@ -151,17 +154,24 @@ class LiveRecord:
             )
 
     def _metrics(self) -> str:
-        """Return the metrics; for the server's thread. Raises TimeoutError, and RuntimeError after
-        the attempt."""
-        from entrypoint.features.record import metrics
+        """Return the metrics, between two attempts those of the last one; for the server's threads.
+        Raises TimeoutError if the event loop is suspended."""
 
         async def status() -> JobStatus:
             return self._observer.status(time.monotonic(), self._view())
 
-        if not self._is_open:
-            raise RuntimeError("no attempt is running")
-        asked = asyncio.run_coroutine_threadsafe(status(), self._loop)
-        return metrics.text(asked.result(_PATIENCE), self._log.lost)
+        if self._is_open:
+            asked = asyncio.run_coroutine_threadsafe(status(), self._loop)
+            with contextlib.suppress(CancelledError):  # the attempt has ended meanwhile
+                return self._text(asked.result(_PATIENCE))
+        return self._last
+
+    def _text(self, status: JobStatus | None) -> str:
+        if self._server is None or status is None:
+            return ""
+        from entrypoint.features.record import metrics
+
+        return metrics.text(status, self._log.lost)
 
     # -- writing
 

@@ -2,8 +2,8 @@
 it.
 
 Names and units are by https://prometheus.io/docs/practices/naming/; no value comes from a variable
-or a command line. The server answers one request at a time, in a daemon thread, so that no request
-delays or ends the job.
+or a command line. The server answers in daemon threads, so that no request delays another one, or
+the job.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from entrypoint.base.phases import STATUSES, UNREACHABLE
 from entrypoint.features.record.content import JobStatus
 
 _CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_MOST_CLIENTS = 256  # at once; each has two threads, and its request ends after 5 s
 _RETRY = 1.0  # seconds until it accepts again after this process had no free file handle
 
 _ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
@@ -105,7 +106,7 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = 5.0  # seconds in which something must arrive or be read
 
     def handle(self) -> None:
-        """Serve one request, within the same time in all: others wait for it."""
+        """Serve one request, within the same time in all."""
         limit = threading.Timer(self.timeout, self._end)
         limit.daemon = True
         limit.start()
@@ -124,7 +125,7 @@ class _Handler(BaseHTTPRequestHandler):
             return
         try:
             body = self.server.metrics().encode("utf-8", "backslashreplace")
-        except Exception as error:  # also between two attempts, which have an event loop each
+        except Exception as error:  # a defect, or a suspended event loop
             self.send_error(503, explain=f"{type(error).__name__}: {error}")
             return
         self.send_response(200)
@@ -137,7 +138,7 @@ class _Handler(BaseHTTPRequestHandler):
         """Keep requests out of the job's log."""
 
 
-class MetricsServer(socketserver.TCPServer):
+class MetricsServer(socketserver.ThreadingTCPServer):
     """A port that answers `GET /metrics` with what `metrics` returns; it stays open between
     attempts.
 
@@ -145,6 +146,8 @@ class MetricsServer(socketserver.TCPServer):
     """
 
     allow_reuse_address = True  # by a job that follows
+    daemon_threads = True
+    block_on_close = False
     request_queue_size = 64
 
     def __init__(self, address: str, port: int, metrics: Callable[[], str]) -> None:
@@ -160,6 +163,10 @@ class MetricsServer(socketserver.TCPServer):
         except OSError:
             threading.Event().wait(_RETRY)  # there is no free file handle: do not try again at once
             raise
+
+    def verify_request(self, request: Any, client_address: Any) -> bool:
+        """Return whether there is a thread for this client; otherwise it is disconnected."""
+        return threading.active_count() < 2 * _MOST_CLIENTS
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Ignore a client that has disconnected or is too slow."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cache, partial
+from functools import cache
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -75,11 +75,14 @@ def _setting(setting: Setting, key: str, indent: str) -> Iterator[str]:
 
 def _value(value: Any) -> str:
     """Return a text, number or list of texts as YAML on one line."""
-    dump = partial(yaml.safe_dump, default_flow_style=True, width=inf)
-    text: str = dump(value, allow_unicode=True)
-    if not text.rstrip("\n").isprintable():  # such as U+202E, which reverses what people see
-        text = dump(value)
-    return text.removesuffix("...\n").strip()
+    for allow_unicode in (True, False):
+        text = yaml.safe_dump(
+            value, allow_unicode=allow_unicode, default_flow_style=True, width=inf
+        )
+        shown: str = text.removesuffix("...\n").strip()
+        if shown.isprintable():
+            break
+    return shown  # without such as U+202E, which reverses what people see
 
 
 def _comment(text: str) -> str:
