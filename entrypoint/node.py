@@ -97,6 +97,7 @@ def execute(
             return refused
         (program,) = draft.launch.programs
         env = environment(facts.env, (*draft.env, *program.env))
+        make_folders(draft.launch.folders)
         extensions.observer.hand_over(command_line.of(draft.launch, spec.command))
         return process.replace(process.behind_init(program.argv, env), env, draft.workdir)
     gc.freeze()  # all that was imported stays, so no collection needs to look at it

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from types import ModuleType
 from typing import Literal, cast
 
@@ -79,9 +79,11 @@ def settle(
     spec_env = spec.env if leader_env is None else leader_env
     launch = _with_env(launch, facts, spec_env)
     launch = _with_logs(launch, spec, topology)
+    account = _account(facts, topology)
+    launch = replace(launch, folders=(*launch.folders, *_homes(account)))
     share = cpus.share(spec, facts, places, launch, spec_env)
     env = _env(spec, facts, places, launch, leader_env)
-    env = _effective((*share, *env), {*inherited(facts.env), *facts.mpi_params})
+    env = _effective((*account, *share, *env), {*inherited(facts.env), *facts.mpi_params})
     files = [*launch.files, *_env_files(launch, facts, env)]
     if mode == "coordinated":
         files += _ssh_files(spec, facts, topology, members)
@@ -399,6 +401,24 @@ def _env(
         run_dir,
         *attempt_env(spec, topology),
     )
+
+
+def _account(facts: Facts, topology: Topology) -> list[EnvVar]:
+    """Return a name, and a home that it may write to, for a uid without a passwd entry; none if it
+    has one. `getpass.getuser()`, which torch's compiler calls, fails without, and so do caches."""
+    if facts.user:
+        return []
+    origin = f"uid {facts.uid} has no passwd entry"
+    names = "(LOGNAME|USER|LNAME|USERNAME)$"  # the first that is set counts
+    found = [EnvVar("USER", f"uid{facts.uid}", origin, default=True, chosen_by=names)]
+    if facts.env.get("HOME", "") in ("", "/"):
+        found.append(EnvVar("HOME", f"{topology.run_dir}-home", origin))
+    return found
+
+
+def _homes(account: Iterable[EnvVar]) -> list[str]:
+    """Return the folder of an account of ours, which has to be created."""
+    return [variable.value for variable in account if variable.name == "HOME"]
 
 
 def _own_stacks(spec: JobSpec, facts: Facts, spec_env: list[EnvVar]) -> list[EnvVar]:

@@ -312,6 +312,36 @@ def test_files_have_a_mode_an_origin_and_whether_they_are_secret() -> None:
     ]
 
 
+NAMELESS = {"uid": 12345, "user": ""}
+
+
+@pytest.mark.parametrize(
+    ("env", "more", "expected"),
+    [
+        ({"HOME": "/"}, NAMELESS, {"USER": "uid12345", "HOME": "/run-home"}),
+        ({}, NAMELESS, {"USER": "uid12345", "HOME": "/run-home"}),
+        ({"HOME": "/data", "LOGNAME": "me"}, NAMELESS, {}),
+        ({"HOME": "/", "USERNAME": "me"}, NAMELESS, {"HOME": "/run-home"}),
+        ({"HOME": "/data", "USERS": "2"}, NAMELESS, {"USER": "uid12345"}),
+        ({"HOME": "/"}, {"uid": 1000, "user": "ma-user"}, {}),
+    ],
+)
+@pytest.mark.parametrize("launcher", ["plain", "mpirun", "torchrun"])
+def test_ranks_of_a_nameless_uid_get_a_name_and_a_home(
+    env: dict[str, str], more: dict[str, Any], expected: dict[str, str], launcher: str
+) -> None:
+    """`getpass.getuser()` fails without; who has them keeps them."""
+    made = build(f"launcher: {launcher}\nrun_dir: /run\nslots: 1\n", facts(env, **more))
+    given = {var.name: var.value for var in made.env if var.name in ("USER", "HOME")}
+    assert given == expected
+    assert ("/run-home" in made.launch.folders) == ("HOME" in expected)
+    own = build(
+        f"launcher: {launcher}\nslots: 1\nenv: {{USER: me, HOME: /h}}", facts(env, **more)
+    )
+    assert planning.environment(env, own.env)["USER"] == "me"
+    assert planning.environment(env, own.env)["HOME"] == "/h"
+
+
 EXAMPLES = sorted(Path(TEMPLATES, "../examples").glob("*/*.yaml"))
 
 
