@@ -22,13 +22,17 @@ _DIFFERENT = 5  # of its bytes; sixteen random hexadecimal digits have fewer onc
 # others.
 _NAME = (
     r"secret|passw|passphrase|_pass(?![a-z])|_pwd|token(?!iz)|credential|authorization"
-    r"|(?:api|access|private|account|auth)[_-]?key"
+    r"|(?:api|access|private|account|auth)[_-]?key|sshpass"
     r"|(?<![a-z0-9])(?:aws_|cred(?![a-z])|creds)"
+    # Names that end with these, such as OPENAI_KEY, GH_PAT, and `sig` in the URL of a storage.
+    r"|(?:(?<=[a-z0-9][_-])key|(?<![a-z])(?:pass|pwd|pat|sk|jwt|auth|sig|signature))(?![\w.-])"
 )
 # Some of them are known to hold no secret but a place or a number. The repetitions are limited:
 # otherwise the time for a long name would grow with the square of its length.
 _HARMLESS = (
     r"[\w.-]{0,200}[_-](?:file|path|dir|region|profile|output)|google_application_credentials"
+    r"|(?:[\w.-]{0,200}[._-])?(?:client|host|public|known|primary|foreign|sort|cache|group|index"
+    r"|label|target|input|output|map|partition|feature|metric|image|text)[_-]?key"
     r"|(?:[\w.-]{0,200}[._-])?(?:max|min|num|total)_(?:\w{1,30}_)?tokens|tokens_per_\w{1,30}"
     r"|(?:[\w.-]{0,200}\.)?aws_(?:ca_bundle|pager|role_arn|role_session_name|endpoint_url\w{0,30}"
     r"|batch_\w{1,30}|execution_env|max_attempts|retry_mode|defaults_mode|sdk_load_config"
@@ -49,6 +53,13 @@ _RANDOM = r"(?<![a-zA-Z0-9+=])(?=[a-zA-Z+=]{0,40}\d)[a-zA-Z0-9+=]{%d,}"
 _BASE64 = r"(?=.*[a-z])(?=.*[A-Z])[a-zA-Z0-9+/]{32,}={0,2}"
 # A password, or a token instead of the user's name, such as GitHub's.
 _IN_URL = r"(://)(?:[^/\s:@]{20,}(?::[^/\s@]*)?|([^/\s:@]*:)[^/\s@]+)@"
+# Values that are secrets whatever their name is: tokens of OpenAI, Hugging Face, GitHub, GitLab,
+# Slack, AWS, Google, npm and PyPI by their documented prefixes, JSON web tokens, HTTP's bearers.
+_TOKEN = (
+    r"(?<![\w-])(?:sk-|hf_|gh[opusr]_|github_pat_|glpat-|xox[abeoprs]-|A[KS]IA|AIza|npm_|pypi-)"
+    r"[\w-]{16,}|(?<![\w-])eyJ[\w-]{8,}\.[\w-]{4,}\.?[\w-]*"
+)
+_BEARER = r"(?i)((?<![\w-])bearer\s{1,4}|hooks\.slack\.com/services/)[^\s\"']{8,}"
 # What samples are made of. Of a good secret enough is left without it.
 _SAMPLE = (
     rb"(?i)0123456789|1234567890|9876543210|abcdef|qwerty"
@@ -74,7 +85,7 @@ def hides(name: str, value: str) -> bool:
     """Whether nothing shows this value: it may be a secret, also one in the place of its file's
     name: of a path, the part after `/./`."""
     value = value.rpartition("/./")[2]
-    if is_secret(name) or "PRIVATE KEY-----" in value:
+    if is_secret(name) or "PRIVATE KEY-----" in value or _without_tokens(value) != value:
         return True
     if not name.lower().endswith(("file", "path")) or not re.search(_SECRET, name):
         return False
@@ -104,6 +115,10 @@ def _assigned(space: str, value: str) -> str:
 _IN_TEXT, _IN_WORD = _assigned("", r"\S"), _assigned(r"\s?", ".")
 
 
+def _without_tokens(text: str) -> str:
+    return re.sub(_BEARER, rf"\1{HIDDEN}", re.sub(_TOKEN, HIDDEN, text))
+
+
 def _without_values(pattern: str, text: str) -> str:
     parts, at = [], 0
     lower = text.replace("\u0130", "i").lower()  # of that character alone there would be two
@@ -111,7 +126,7 @@ def _without_values(pattern: str, text: str) -> str:
     for found in re.finditer(pattern, lower) if may_assign else ():
         parts += [text[at : found.start("value")], HIDDEN]
         at = found.end()
-    kept = "".join((*parts, text[at:]))
+    kept = _without_tokens("".join((*parts, text[at:])))
     return re.sub(_IN_URL, rf"\1\2{HIDDEN}@", kept) if "://" in kept else kept
 
 
@@ -140,11 +155,11 @@ def masked_words(words: Sequence[str]) -> list[str]:
 
 
 def scrubbed(text: str, env: Mapping[str, str]) -> str:
-    """A text without the values of the environment's secrets, whatever brought them there: the last
-    guard."""
+    """A text without the values of the environment's secrets, whatever brought them there, and
+    without what looks like a secret: the last guard of all that is logged or outlives the job."""
     for value in _values(frozenset(env.items())):
         text = text.replace(value, HIDDEN)
-    return text
+    return masked(text)
 
 
 @functools.lru_cache(maxsize=8)

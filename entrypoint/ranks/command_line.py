@@ -14,6 +14,7 @@ from entrypoint.base.text import count
 from entrypoint.base.values import dataclass
 from entrypoint.system.descriptors import read_regular
 from entrypoint.system.files import MAX_BYTES, is_private, put, ranks_of
+from entrypoint.system.process import environment
 
 RECORD = "line"  # file in the run directory with the argv, as mpirun's script writes it
 TEXT = "started.txt"  # file in the run directory with the command line for people
@@ -77,22 +78,31 @@ def stored(file: Path) -> StoredRank:
 
 def store(topology: Topology, launch: Launch, number: int, program: str) -> None:
     """Store a rank's program without secrets, as its supervisor has reported it; a node's program
-    that is no rank by the node's number. If there is no room for it, the job continues."""
+    that is no rank by the node's number. If there is no room for it, the job continues.
+
+    Of its environment, what the container was given is stored by name alone.
+    """
     if launch.ranks.reports == "programs":
         rank = launch.programs[number].rank
         number = topology.me if rank is None else rank
     argv, env = _program(os.fsdecode(bytes.fromhex(program)).split("\0"))
     about = (topology.job, str(topology.attempt), topology.workdir)
     safe = [*about, str(len(argv)), *masked_words(argv)]
+    given = environment()
     for name, value in env.items():  # Open MPI has the whole command in one variable
         parts = value.split()
-        is_open = not hides(name, value) and masked_words([*parts, value]) == [*parts, value]
+        is_ours = given.get(name) != value and not hides(name, value)
+        is_open = is_ours and masked_words([*parts, value]) == [*parts, value]
         safe.append(f"{name}={value if is_open else HIDDEN}")
     place = ranks_of(topology.run_dir)
     with contextlib.suppress(OSError):
         place.mkdir(mode=0o700, exist_ok=True)
         if is_private(place):
-            put(place / str(number), os.fsencode(scrubbed("\0".join(safe), env)), 0o600)
+            put(
+                place / str(number),
+                os.fsencode("\0".join(scrubbed(entry, env) for entry in safe)),
+                0o600,
+            )
 
 
 def _shell_quoted(argument: str) -> str:

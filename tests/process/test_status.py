@@ -122,7 +122,7 @@ def test_while_it_runs_and_after_its_end(bench: Bench, running: subprocess.Popen
     ended, after = out.splitlines()
     assert re.fullmatch(r"ended: EP600 rank \d on \S+ exited with 7; exit 7", ended)
     assert after == command
-    assert stat.S_IMODE(record(bench).stat().st_mode) == 0o644
+    assert stat.S_IMODE(record(bench).stat().st_mode) == 0o600, "it has lines of output"
 
 
 @pytest.mark.promise("the command that ran is in the record, without secrets")
@@ -249,6 +249,28 @@ def test_another_user_learns_nothing_but_whose_it_is(place: Path) -> None:
     assert (done.returncode, done.stdout) == (77, ""), done
     said = f"belongs to another user | {path} is owned by 0, this user is 65534 | ask as that user"
     assert said in done.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can ask as another user")
+def test_another_user_is_refused_while_root_s_boot_runs(place: Path) -> None:
+    place.chmod(0o755)
+    path = Path(record_of(f"{place}/entrypoint-0-1"))
+    path.write_text("{}")
+    path.chmod(0o600)
+    script = f"""
+import os
+import entrypoint.cli.parser, entrypoint.cli.status, entrypoint.spec
+from entrypoint.features.record import status
+os.setuid(65534)
+status._USUAL = {str(place)!r} + "/entrypoint-*"
+status.health.states_of = lambda user: [] if user else ["entrypoint:run"]
+try:
+    print(status.ask(status.find()))
+except Exception as error:
+    print(type(error).__name__)
+"""
+    done = captured([sys.executable, "-c", script], timeout=60)
+    assert (done.stdout, done.stderr) == ("RefusedError\n", "")
 
 
 SEVERAL = "EP032 there are several boots here"

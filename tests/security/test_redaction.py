@@ -16,7 +16,7 @@ from shlex import split
 
 import pytest
 
-from entrypoint.base.secret import hides
+from entrypoint.base.secret import hides, masked, masked_words
 from tests import command
 from tests.cluster import SECRET, Make, clean_environment, until
 from tests.command import captured
@@ -25,7 +25,7 @@ from tests.security.door import needs_ssh
 NAMES = (
     "S3_SECRET_ACCESS_KEY", "S3_ACCESS_KEY_ID", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN",
     "HF_TOKEN", "MY_PASSWORD", "DB_PASSWD", "CRED_ROBOT", "MY_CREDENTIALS", "WANDB_API_KEY", "ENTRYPOINT_SECRET",
-    "DB_PASS",
+    "DB_PASS", "OPENAI_KEY", "SSHPASS", "GH_PAT", "CI_JWT", "OBS_SK", "HTTP_AUTH",
 )  # fmt: skip
 PLANTED = {name: f"plant{number}{secrets.token_hex(16)}" for number, name in enumerate(NAMES)}
 BY_SPEC, BY_FLAG, BY_VARIABLE, BY_WORD, BY_OPTION, BY_URL = (
@@ -314,3 +314,39 @@ def test_the_name_of_a_file_is_shown() -> None:
         assert not hides("secret_file", name)
         assert not hides("ENTRYPOINT_SECRET_FILE", name)
     assert not hides("workdir", secrets.token_hex(32))
+
+
+TOKENS = {
+    "an API key": "sk-proj-0Ab1Cd2Ef3Gh4Ij5Kl6Mn7",
+    "Hugging Face": "hf_AbCdEfGhIjKlMnOpQrStUv",
+    "GitHub": "ghp_0123456789abcdefABCDEF0123456789abcd",
+    "a JSON web token": "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2lnbmF0dXJl",
+    "AWS": "AKIA0123456789ABCDEF",
+    "a bearer": "Bearer 9f8e7d6c5b4a",
+    "Slack": "https://hooks.slack.com/services/T000/B000/9f8e7d6c5b4a",
+    "a signed URL": "https://a.blob.core.windows.net/c?sv=2022&sig=9f8e7d6c5b4a%3D",
+    "a password in a URL": "postgresql://me:9f8e7d6c5b4a@db/x",
+}
+
+
+@pytest.mark.parametrize("token", TOKENS.values(), ids=TOKENS)
+def test_a_token_is_hidden_by_its_form(token: str) -> None:
+    """in a value, a word and a text, whatever names it"""
+    for shown in (masked(f"begin {token} end"), *masked_words(["--to", token])):
+        assert "(not shown)" in shown or shown == "--to"
+        assert token[-12:] not in shown or token.endswith("/x")
+        assert "9f8e7d6c5b4a" not in shown
+    assert masked(f"begin {token} end").endswith(" end")
+    assert masked(f"begin {token} end").startswith("begin ")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "sk-learn hf_home ghp_x eyJ bearer of news AIza",
+        "KEY=1 sort_key=loss public_key=/k client_key=/run/k keyboard=us compass=n author=me",
+        "tasks=4 disk=/data mask=7 patience=3 path=/x signal=9 pass_rate=0.5",
+    ],
+)
+def test_what_only_begins_alike_is_shown(text: str) -> None:
+    assert masked(text) == text

@@ -335,9 +335,7 @@ def test_ranks_of_a_nameless_uid_get_a_name_and_a_home(
     given = {var.name: var.value for var in made.env if var.name in ("USER", "HOME")}
     assert given == expected
     assert ("/run-home" in made.launch.folders) == ("HOME" in expected)
-    own = build(
-        f"launcher: {launcher}\nslots: 1\nenv: {{USER: me, HOME: /h}}", facts(env, **more)
-    )
+    own = build(f"launcher: {launcher}\nslots: 1\nenv: {{USER: me, HOME: /h}}", facts(env, **more))
     assert planning.environment(env, own.env)["USER"] == "me"
     assert planning.environment(env, own.env)["HOME"] == "/h"
 

@@ -163,7 +163,7 @@ class RecordFile:
                 self._put()
 
     def end(self, outcome: Outcome) -> None:
-        """Write the outcome, readable for everybody."""
+        """Write the outcome."""
         import json
 
         attempts = self.status.attempt if self.status else 1
@@ -202,13 +202,11 @@ class RecordFile:
         if not self._writing.acquire(timeout=_PATIENCE):
             raise TimeoutError("an earlier write has not ended")
         try:
-            self._put(result, mode=0o644)
+            self._put(result)
         finally:
             self._writing.release()
 
-    def _put(
-        self, result: Mapping[str, Any] | None = None, pause: float = 0.0, mode: int = 0o600
-    ) -> None:
+    def _put(self, result: Mapping[str, Any] | None = None, pause: float = 0.0) -> None:
         from pathlib import Path  # imported late, since a start without a record needs none
 
         from entrypoint.base.wire import to_json
@@ -228,7 +226,7 @@ class RecordFile:
         )
         path = Path(self._path)
         path.parent.mkdir(parents=True, exist_ok=True)
-        put(path, f"{to_json(record)}\n".encode("utf-8", "backslashreplace"), mode)
+        put(path, f"{to_json(record)}\n".encode("utf-8", "backslashreplace"), 0o600)
 
 
 def _without_secrets(status: JobStatus) -> JobStatus:
