@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import shlex
 import signal
 import stat
@@ -25,6 +26,7 @@ from entrypoint.base.values import dataclass, field, replace
 from entrypoint.base.wire import Invalid
 from entrypoint.job import messages
 from entrypoint.session import codec
+from entrypoint.system import proc
 from entrypoint.system.descriptors import CHUNK
 from entrypoint.system.files import RunDir
 
@@ -33,6 +35,10 @@ _FROM = 3
 _TO = 4
 _UNSENT = 8 * 1024 * 1024  # bytes kept for a leader that does not read
 _LOGGED = 20  # rejected sessions in the log
+# Bytes that are read at once of what announces sessions: whoever else writes there, such as a rank,
+# delays this node's other work by so little.
+_ANNOUNCED = 256
+_PID = re.compile(rb"[1-9][0-9]{0,6}")  # the kernel's largest is 4194304
 _WORDS = 40  # characters in it of what a caller says
 
 # A pipe that is opened for both directions does not block if the entrypoint is gone: `read` returns
@@ -65,28 +71,36 @@ class Endpoint:
     background: Callable[[Coroutine[Any, Any, None]], object]  # runs a coroutine
     _rejected: set[str] = field(default_factory=set)  # what was said of calls that were rejected
     _session: _Session | None = None
+    _part = b""  # of a line that announces a session
     _pipes: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
     def open(self, run_dir: RunDir) -> None:
-        """Listen, and write the script that sshd starts in each session.
+        """Write the script that sshd starts in each session, and its pipes.
 
         Raises CantCreateError if the disk is full or read-only.
         """
         # Only this copy is open for writing, so that closing it ends every `attend`.
         self._pipes.callback(os.close, run_dir.pipe("attend.end"))
-        announced = run_dir.pipe("attend.sessions")
-        self._pipes.callback(os.close, announced)
-        loop = asyncio.get_running_loop()
-        loop.add_reader(announced, self._begin, announced)
-        self._pipes.callback(loop.remove_reader, announced)
+        self._announced = run_dir.pipe("attend.sessions")
+        self._pipes.callback(os.close, self._announced)
         names = {
             name: shlex.quote(str(run_dir.path / f"attend.{name}")) for name in ("sessions", "end")
         }
         run_dir.write("attend", _ATTEND.format_map(names), 0o700)
 
-    def _begin(self, announced: int) -> None:
-        for pid in filter(bytes.isdigit, os.read(announced, CHUNK).split()):
-            self.background(self._serve(_Session(int(pid))))
+    def listen(self, sshd: int) -> None:
+        """Serve the sessions of the sshd with this process id, also those that have begun."""
+        loop = asyncio.get_running_loop()
+        loop.add_reader(self._announced, self._begin, sshd)
+        self._pipes.callback(loop.remove_reader, self._announced)
+
+    def _begin(self, sshd: int) -> None:
+        """Serve what is announced, if it is below sshd: any process of this user can write here."""
+        *lines, part = (self._part + os.read(self._announced, _ANNOUNCED)).split(b"\n")
+        self._part = part[:_ANNOUNCED]
+        for line in filter(_PID.fullmatch, lines):
+            if proc.is_below(int(line), sshd):
+                self.background(self._serve(_Session(int(line))))
 
     async def _serve(self, session: _Session) -> None:
         intake = codec.Intake(codec.BY_LEADER, codec.TO_WORKER, time.monotonic(), __version__)

@@ -81,6 +81,7 @@ class Gateway:
             self._on_sshd_line,
             is_proven=self._topology.attempt > 1,
         )
+        self._endpoint.listen(self._sshd.process.pid)
         self.callbacks.background(
             self._sshd.watch(lambda why: self._tell(events.Faulted(Outcome(OsError.status, why))))
         )

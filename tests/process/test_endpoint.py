@@ -47,6 +47,7 @@ class Node:
             lambda work: self.tasks.append(asyncio.create_task(work)),
         )
         self.endpoint.open(self.run_dir)
+        self.endpoint.listen(os.getpid())  # in the place of sshd
 
     def hears(self, message: Any) -> None:
         self.taken.set()
@@ -303,15 +304,39 @@ async def test_the_end_of_the_endpoint_ends_every_session(folder: Path) -> None:
             assert await silent.ended() == 1
 
 
+@pytest.mark.promise(
+    "only what sshd has started is a session", control="the session that follows, in the same test"
+)
+@in_loop
+async def test_a_rank_announces_no_session(folder: Path) -> None:
+    """whatever it writes where sessions announce themselves, and however much; that of another one
+    is served meanwhile."""
+    async with node(folder) as worker:
+        pipe = os.open(folder / "attend.sessions", os.O_WRONLY | os.O_NONBLOCK)
+        other = f"{os.getppid()}\n".encode()  # not below what stands in the place of sshd
+        for text in (b"5" * 5000 + b"\n", b"99999999\n", b"7" * 300 + b"\n", other):
+            os.write(pipe, text)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                os.write(pipe, other)
+        with Leader(folder) as leader:
+            leader.say(HELLO)
+            assert await worker.heard.get() == messages.Start(1)
+        os.close(pipe)
+        assert len(worker.tasks) == 1
+
+
 LISTENS = """
-import asyncio, sys
+import asyncio, os, sys
 from entrypoint.system.files import RunDir
 from entrypoint.session.endpoint import Endpoint
 async def listen():
     heard = lambda message: print("heard", flush=True)
     tasks = []
     begin = lambda work: tasks.append(asyncio.create_task(work))
-    Endpoint(heard, print, lambda first: False, (), print, begin).open(RunDir(sys.argv[1]))
+    endpoint = Endpoint(heard, print, lambda first: False, (), print, begin)
+    endpoint.open(RunDir(sys.argv[1]))
+    endpoint.listen(os.getppid())
     print("open", flush=True)
     await asyncio.Event().wait()
 asyncio.run(listen())
