@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from types import ModuleType
 from typing import Literal, cast
 
@@ -77,13 +77,11 @@ def settle(
         raise no_spares(spec, f"{name} takes each node's ranks from a rank table")
     mode, no_roll_call = _mode(spec, topology, launch, name)
     spec_env = spec.env if leader_env is None else leader_env
-    launch = _with_env(launch, facts, spec_env)
+    launch = _with_env(launch, facts, spec_env, topology)
     launch = _with_logs(launch, spec, topology)
-    account = _account(facts, topology)
-    launch = replace(launch, folders=(*launch.folders, *_homes(account)))
     share = cpus.share(spec, facts, places, launch, spec_env)
     env = _env(spec, facts, places, launch, leader_env)
-    env = _effective((*account, *share, *env), {*inherited(facts.env), *facts.mpi_params})
+    env = _effective((*share, *env), {*inherited(facts.env), *facts.mpi_params})
     files = [*launch.files, *_env_files(launch, facts, env)]
     if mode == "coordinated":
         files += _ssh_files(spec, facts, topology, members)
@@ -100,9 +98,11 @@ def settle(
     )
 
 
-def _with_env(launch: Launch, facts: Facts, spec_env: Collection[str]) -> Launch:
+def _with_env(
+    launch: Launch, facts: Facts, spec_env: Collection[str], topology: Topology
+) -> Launch:
     """Return the launch without the defaults for which the user has a value, and without the
-    corrections of what the container does not have."""
+    corrections of what the container does not have; with the folder of an account of ours."""
     users = {*inherited(facts.env), *facts.mpi_params, *spec_env}
     programs = tuple(
         replace(
@@ -116,7 +116,13 @@ def _with_env(launch: Launch, facts: Facts, spec_env: Collection[str]) -> Launch
         for program in launch.programs
     )
     env = _effective(launch.ranks.env_of_each, users)
-    return replace(launch, programs=programs, ranks=replace(launch.ranks, env_of_each=env))
+    homes = [var.value for var in _account(facts, topology) if var.name == "HOME"]
+    return replace(
+        launch,
+        programs=programs,
+        ranks=replace(launch.ranks, env_of_each=env),
+        folders=(*launch.folders, *homes),
+    )
 
 
 def _env_files(launch: Launch, facts: Facts, env: tuple[EnvVar, ...]) -> list[File]:
@@ -392,6 +398,7 @@ def _env(
         spec_env = [EnvVar(name, value, "worker-0's spec") for name, value in leader_env.items()]
     run_dir = EnvVar("ENTRYPOINT_RUN_DIR", topology.run_dir, topology.origin("run_dir"))
     return (
+        *_account(facts, topology),
         *device,
         *installed(facts, launch.ranks.name),
         *network(spec, facts, topology.report),
@@ -414,11 +421,6 @@ def _account(facts: Facts, topology: Topology) -> list[EnvVar]:
     if facts.env.get("HOME", "") in ("", "/"):
         found.append(EnvVar("HOME", f"{topology.run_dir}-home", origin))
     return found
-
-
-def _homes(account: Iterable[EnvVar]) -> list[str]:
-    """Return the folder of an account of ours, which has to be created."""
-    return [variable.value for variable in account if variable.name == "HOME"]
 
 
 def _own_stacks(spec: JobSpec, facts: Facts, spec_env: list[EnvVar]) -> list[EnvVar]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import re
 import shlex
 import signal
 import stat
@@ -38,7 +37,7 @@ _LOGGED = 20  # rejected sessions in the log
 # Bytes that are read at once of what announces sessions: whoever else writes there, such as a rank,
 # delays this node's other work by so little.
 _ANNOUNCED = 256
-_PID = re.compile(rb"[1-9][0-9]{0,6}")  # the kernel's largest is 4194304
+_DIGITS = 7  # of the kernel's largest process id, 4194304
 _WORDS = 40  # characters in it of what a caller says
 
 # A pipe that is opened for both directions does not block if the entrypoint is gone: `read` returns
@@ -98,8 +97,8 @@ class Endpoint:
         """Serve what is announced, if it is below sshd: any process of this user can write here."""
         *lines, part = (self._part + os.read(self._announced, _ANNOUNCED)).split(b"\n")
         self._part = part[:_ANNOUNCED]
-        for line in filter(_PID.fullmatch, lines):
-            if proc.is_below(int(line), sshd):
+        for line in lines:
+            if line.isdigit() and len(line) <= _DIGITS and proc.is_below(int(line), sshd):
                 self.background(self._serve(_Session(int(line))))
 
     async def _serve(self, session: _Session) -> None:

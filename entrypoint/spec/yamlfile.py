@@ -96,17 +96,7 @@ class _Reader:
             )
             return Item({}, self.at(1, 1)) if is_empty else self.item(node, self.path)
         except yaml.reader.ReaderError as error:
-            before = self.text[: error.position]
-            place = self.at(before.count("\n") + 1, len(before) - before.rfind("\n"))
-            character = ord(self.text[error.position])
-            summary = "a character that YAML does not allow"
-            detail = f"U+{character:04X}"
-            hint = 'write it as an escape in "..."'
-            if is_utf16(self.text) or 0xDC80 <= character <= 0xDCFF:  # a byte that is not UTF-8
-                summary = "this is not UTF-8"
-                detail = "it is UTF-16" if is_utf16(self.text) else f"byte 0x{character & 0xFF:X}"
-                hint = "save it as UTF-8"
-            self.fail(place, summary, detail, hint)
+            self.not_read(error)
         except yaml.MarkedYAMLError as error:
             self.not_yaml(error)
         except (
@@ -133,6 +123,20 @@ class _Reader:
 
     def place(self, mark: Any) -> Place:
         return self.at(mark.line + 1, mark.column + 1)
+
+    def not_read(self, error: yaml.reader.ReaderError) -> None:
+        """Report a character that YAML does not allow, or that is no character."""
+        before = self.text[: error.position]
+        place = self.at(before.count("\n") + 1, len(before) - before.rfind("\n"))
+        character = ord(self.text[error.position])
+        summary = "a character that YAML does not allow"
+        detail = f"U+{character:04X}"
+        hint = 'write it as an escape in "..."'
+        if is_utf16(self.text) or 0xDC80 <= character <= 0xDCFF:  # a byte that is not UTF-8
+            summary = "this is not UTF-8"
+            detail = "it is UTF-16" if is_utf16(self.text) else f"byte 0x{character & 0xFF:X}"
+            hint = "save it as UTF-8"
+        self.fail(place, summary, detail, hint)
 
     def not_yaml(self, error: yaml.MarkedYAMLError) -> None:
         """Report the parser's error in our terms, at the place that has to be fixed."""
