@@ -12,7 +12,6 @@ import os
 from collections.abc import Mapping, Sequence
 
 from entrypoint.base.errors import ConfigError
-from entrypoint.base.model import Outcome
 from entrypoint.base.text import Log
 from entrypoint.base.values import dataclass
 from entrypoint.system import process
@@ -90,38 +89,40 @@ def run_first(words: Sequence[str], log: Log, path: str = RECORD) -> int | None:
         )
     env = process.environment()
     env[VARIABLE] = ",".join(sorted({*env} - _OF_SHELLS))
-    if start.first:  # s6-overlay: otherwise it ends programs 3 s after SIGTERM
+    failed = process.check(start.argv, env, start.folder or process.cwd())
+    if start.first and not failed:
+        # s6-overlay: otherwise it ends programs 3 s after SIGTERM
         env.setdefault("S6_CMD_RECEIVE_SIGNALS", "1")
         argv = (*start.argv, ENTRY, HAS_RUN, *_UNWATCHED, *words)
-        outcome = process.replace(argv, env, process.cwd())
-    else:
-        outcome = _run_below(start, words, env)
-    if outcome.reason:
-        log(f"{outcome.reason}; exit {outcome.status}")
-    return outcome.status
+        failed = process.replace(argv, env, process.cwd())
+    if failed:
+        log(f"{failed.reason}; exit {failed.status}")
+        return failed.status
+    return _run_below(start, words, env, log)
 
 
-def _run_below(start: ImageStart, words: Sequence[str], env: Mapping[str, str]) -> Outcome:
-    """Run the start below this process. The outcome has a reason if it did not do its part."""
+def _run_below(start: ImageStart, words: Sequence[str], env: Mapping[str, str], log: Log) -> int:
+    """Run the start below this process. Returns its status, but never 0 if it did not do its
+    part."""
     from entrypoint.system.image import parent
 
+    process.show(process.WAITING)
     cwd = process.cwd()
     folder = start.folder or cwd
-    if outcome := process.check(start.argv, env, folder):
-        return outcome
-    process.show(process.WAITING)
     mark = os.urandom(16).hex()
     argv = (*start.argv, ENTRY, HAS_RUN, mark, folder, cwd, *words)
     end = parent.run(argv, env, folder, mark)
     assert end.status is not None  # no time limit
     if end.reached and not end.is_left:
-        return Outcome(end.status, "")
+        return end.status
+    status = end.status or ConfigError.status
     did = "did not wait for it" if end.reached else "did not run it"
-    return Outcome(
-        end.status or ConfigError.status,
+    log(
         f"EP445 the image's own start ended without the program | {' '.join(start.argv)} {did}, and"
-        f" exited with {end.status} | see what it printed, or do without it: {VARIABLE}=no",
+        f" exited with {end.status} | see what it printed, or do without it: {VARIABLE}=no; exit"
+        f" {status}"
     )
+    return status
 
 
 def arrive(arguments: Sequence[str], log: Log) -> list[str]:
