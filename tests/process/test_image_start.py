@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import pty
+import select
 import signal
 import subprocess
 import sys
@@ -12,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from entrypoint.system.image.start import ENTRY, HAS_RUN, VARIABLE
+from entrypoint.system.proc import children, has_ended
 from tests import TREE
 
 # image-entry of this tree, and a record and an image-entry at places of their own.
@@ -128,6 +133,54 @@ def test_a_signal_reaches_the_program(
         assert process.stdout.readline() == "ready\n"
         process.send_signal(signum)
         assert process.communicate(timeout=30)[0] == "ended 3\n"
+
+
+@pytest.mark.parametrize("last", ['exec "$@"', '"$@"'])
+def test_ctrl_c_reaches_the_program_once(last: str, entry: Path, tmp_path: Path) -> None:
+    """the terminal signals the whole group, and nobody repeats it"""
+    record = recorded(tmp_path, str(script(tmp_path, "trap : INT", last)))
+    program = "import signal, sys; seen = []; signal.signal(2, lambda *_: seen.append(1)); "
+    program += "print('ready', flush=True); signal.pause(); signal.sigtimedwait([2], 1); "
+    program += "print(f'seen {len(seen)}'); sys.exit(3)"
+    argv = [sys.executable, "-I", "-c", RUN, str(entry), str(record), sys.executable, "-c", program]
+    pid, terminal = pty.fork()
+    if not pid:
+        os.execve(argv[0], argv, {"PATH": "/usr/bin:/bin"})
+    said = b""
+    with contextlib.suppress(OSError):  # its end, on Linux
+        while chunk := os.read(terminal, 4096):
+            said += chunk
+            if chunk.endswith(b"ready\r\n"):
+                os.write(terminal, b"\x03")
+    os.close(terminal)
+    os.waitpid(pid, 0)
+    assert b"seen 1\r\nended 3\r\n" in said
+
+
+def test_the_program_ends_with_a_parent_that_was_killed(entry: Path, tmp_path: Path) -> None:
+    record = recorded(tmp_path, str(script(tmp_path, 'exec "$@"')))
+    argv = [
+        sys.executable,
+        "-I",
+        "-c",
+        RUN,
+        str(entry),
+        str(record),
+        "sh",
+        "-c",
+        "echo; exec sleep 300",
+    ]
+    with subprocess.Popen(argv, env={"PATH": "/usr/bin:/bin"}, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        program = children(process.pid)[0]
+        process.kill()
+        with contextlib.suppress(OSError):
+            select.select([os.pidfd_open(program)], [], [], 30)
+        is_left = not has_ended(program)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(program, signal.SIGKILL)
+        assert not is_left
 
 
 @pytest.mark.parametrize("program", ["pwd", "echo $PWD"])

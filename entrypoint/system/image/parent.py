@@ -18,18 +18,12 @@ from collections.abc import Mapping, Sequence
 
 from entrypoint.base.values import dataclass
 from entrypoint.system import proc, process
+from entrypoint.system.prctl import PDEATHSIG, prctl
 
-# The parent's own faults and its terminal; all other signals are passed on, as by tini.
+# The parent's own faults and its terminal's; all other signals are passed on, as by tini.
 _OWN = {
-    signal.SIGFPE,
-    signal.SIGILL,
-    signal.SIGSEGV,
-    signal.SIGBUS,
-    signal.SIGABRT,
-    signal.SIGTRAP,
-    signal.SIGSYS,
-    signal.SIGTTIN,
-    signal.SIGTTOU,
+    getattr(signal, f"SIG{name}")
+    for name in ("FPE", "ILL", "SEGV", "BUS", "ABRT", "TRAP", "SYS", "TTIN", "TTOU")
 }
 _INTERVAL = 0.01  # seconds between two looks at the socket, until image-entry is reached
 _LONG = 3600.0  # seconds to wait for a signal afterwards
@@ -59,6 +53,7 @@ def run(argv: Sequence[str], env: Mapping[str, str], cwd: str, mark: str, limit:
         listener.setblocking(False)
         child = os.fork()
         if not child:
+            prctl(PDEATHSIG, signal.SIGTERM)  # no job goes on without its parent, which was killed
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
             os._exit(process.replace(argv, env, cwd).status)
         process.hide_memory()  # its environment is the container's, with the job's secret
