@@ -13,7 +13,10 @@ from tests.containers import IMAGE, docker
 PAGE = TREE / "docs/how-to/why-did-my-job-stop.md"
 
 
-@pytest.mark.promise("a rank starts again in a copy of the container that has stopped with its job")
+@pytest.mark.promise(
+    "a rank starts again in a copy of the container that has stopped with its job",
+    control="in the container itself nothing can be started",
+)
 def test_a_rank_starts_again_in_a_copy() -> None:
     """it has its command, its number, its secrets and its status; and the control: in the container
     itself nothing can be started"""
