@@ -39,6 +39,7 @@ NAMES = (
     "help",
 )  # in the order of --help
 IMAGE = "/etc/entrypoint/image.json"  # what `install` recorded of the image
+_STARTED = "--image-started"  # also in system/image/start.py
 _ABOUT = (["--help"], ["--version"], ["-V"])  # answered whatever the image is like
 _READ = 1 << 16  # characters of a script that are read
 _SCRIPTS = {"run_mpi.sh", "torchrun.sh", "torchlaunch.sh"}  # what `entrypoint render` writes
@@ -115,7 +116,7 @@ def image() -> None:
     undo_launcher()
     log = Logger()
     argv = sys.argv[1:]
-    if os.path.exists(IMAGE) and argv[:1] not in _ABOUT:
+    if argv[:1] == [_STARTED] or (os.path.exists(IMAGE) and argv[:1] not in _ABOUT):
         argv = _after_own_start(argv, log)
     arguments = of_image(argv)
     if arguments is not None:
@@ -158,21 +159,21 @@ def _foreign_script(argv: Sequence[str]) -> ConfigError | None:
 
 
 def _after_own_start(argv: list[str], log: Logger) -> list[str]:
-    """Return the arguments of image-entry after the image's own start, which runs first; it exits
-    if that cannot run."""
+    """Return the arguments of image-entry after the image's own start, which runs first. Exits with
+    its status if this process was its parent, or with an error's."""
     from entrypoint.system.image import start as image_start
 
     try:
-        if argv[:1] == [image_start.HAS_RUN]:
-            image_start.note_run(log)
+        if argv[:1] == [_STARTED]:
+            words = image_start.arrive(argv[1:], log)
             log.flush()
-            return argv[1:]
+            return words
         status = image_start.run_first(argv, log)
     except EntrypointError as error:
         log(f"{error}; exit {error.status}")
         status = error.status
     log.flush()
-    if status:
+    if status is not None:
         os._exit(status)
     return argv
 

@@ -16,7 +16,8 @@ COMMAND = Command(
     ("--rank N  number of the rank", RUN_DIR),
     is_of_job=False,
     details=""" COMMAND replaces
-its own. Exit status: the program's; 66 if the rank has not run here, or its job still runs.""",
+its own. Where the container has stopped with the job, run this in a copy of it (docker commit).
+Exit status: the program's; 66 if the rank has not run here, or its job still runs.""",
     more={"rank": {"required": True}},
 )
 

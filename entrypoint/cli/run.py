@@ -26,8 +26,8 @@ COMMAND = Command(
 
 def act(args: argparse.Namespace, log: Logger) -> int:
     """Boot this node. Returns its exit status in the job."""
-    if status := _image_start(log):
-        return status
+    if (started := _image_start(log)) is not None:
+        return started
     from entrypoint.features.record.file import recorded
     from entrypoint.system import process
     from entrypoint.system.signals import Signals, StoppedBySignal
@@ -71,11 +71,11 @@ def act(args: argparse.Namespace, log: Logger) -> int:
     return outcome.status
 
 
-def _image_start(log: Logger) -> int:
+def _image_start(log: Logger) -> int | None:
     """Run the image's own start first, if it has one that has not run: a scheduler may start this
-    without the image's ENTRYPOINT. Returns a status only if it could not be started."""
+    without the image's ENTRYPOINT. Returns its status, or None if it has none to run."""
     if not os.path.exists(IMAGE):
-        return 0
+        return None
     from entrypoint.system.image.start import run_first
 
     return run_first(("entrypoint", *sys.argv[1:]), log)

@@ -234,6 +234,8 @@ def why_not_started(
             f" docker run --user {user}:0"
         )
     file = os.path.abspath(os.path.join(cwd, program))
+    if error.errno == _ENOENT and len(program.split()) > 1:
+        return f"{reason} | it is one word with spaces | write it as several: {program}"
     if error.errno == _ENOENT and "/" in program and (shell := _interpreter(file)):
         hint = "install it, or name another in the script's first line"
         if shell.endswith("\r"):

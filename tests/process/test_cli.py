@@ -509,6 +509,12 @@ def test_the_program_has_its_signals_as_they_are_by_default(cwd: Path) -> None:
     [
         ("no-such-program", 127, "No such file or directory"),
         ("./missing", 127, "No such file or directory"),
+        (
+            "python train.py --x",
+            127,
+            "No such file or directory | it is one word with spaces | write it as several:"
+            " python train.py --x",
+        ),
         ("./not-executable", 126, "Permission denied"),
         ("./folder", 126, "Permission denied"),
         ("./no-format", 126, "Exec format error"),

@@ -2,58 +2,310 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import pty
+import select
+import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
 from entrypoint.system.image.start import ENTRY, HAS_RUN, VARIABLE
+from entrypoint.system.proc import children, has_ended
+from tests import TREE
 
+# image-entry of this tree, and a record and an image-entry at places of their own.
 RUN = """
-import sys
+import os, sys
 from entrypoint.base.errors import EntrypointError
-from entrypoint.system.image import start as image_start
+from entrypoint.system.image import record, start
+start.ENTRY = record.image_start.ENTRY = sys.argv[1]
+start.RECORD = sys.argv[2]
 try:
-    if sys.argv[1]:
-        status = image_start.run_first(sys.argv[2:], print, sys.argv[1])
-    else:
-        status = image_start.note_run(print)
-    print("not replaced", status)
+    if sys.argv[3:4] == ["--install"]:
+        record._LIMIT = float(os.environ.pop("LIMIT", 60))
+        sys.argv[1:] = sys.argv[4:]
+        sys.exit(record.main())
+    print("ended", start.run_first(sys.argv[3:], print, sys.argv[2]))
 except EntrypointError as error:
     print(error)
     sys.exit(error.status)
 """
-SHOW = f'#!/bin/sh\nfor word; do echo "$word"; done\necho "${VARIABLE}"\nexit 9\n'
+
+
+@pytest.fixture
+def entry(tmp_path: Path) -> Path:
+    """image-entry, at a place of its own."""
+    file = tmp_path / "image-entry"
+    file.write_text(f'#!/bin/sh\nexec {sys.executable} -I {TREE}/scripts/image-entry "$@"\n')
+    file.chmod(0o755)
+    return file
 
 
 def call(
-    record: Path | str, *words: str, env: Mapping[str, str] | None = None
+    record: Path | str,
+    *words: str,
+    entry: Path | str = ENTRY,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | str = "/",
 ) -> subprocess.CompletedProcess[str]:
-    """Run the image's own start with this record; "" notes that it has run."""
-    argv = [sys.executable, "-I", "-c", RUN, str(record), *words]
+    """Run the image's own start with this record and image-entry."""
+    argv = [sys.executable, "-I", "-c", RUN, str(entry), str(record), *words]
     given = {"PATH": "/usr/bin:/bin", **(env or {})}
-    return subprocess.run(argv, env=given, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        argv, env=given, capture_output=True, text=True, check=False, cwd=cwd, timeout=60
+    )
 
 
-def recorded(folder: Path, *argv: str, first: str = "") -> Path:
+def recorded(folder: Path, *argv: str, first: str = "", place: str = "") -> Path:
     file = folder / "image.json"
-    file.write_text(json.dumps({"start": argv, "first": first}))
+    file.write_text(json.dumps({"start": argv, "first": first, "folder": place}))
+    return file
+
+
+def script(folder: Path, *lines: str, name: str = "start.sh") -> Path:
+    file = folder / name
+    file.write_text("\n".join(("#!/bin/bash", *lines, "")))
+    file.chmod(0o755)
     return file
 
 
 @pytest.mark.promise("an image's own start runs first, and its MPI starts the ranks")
-def test_this_process_becomes_it(tmp_path: Path) -> None:
-    """it gets its own words, then image-entry with ours, and the names of all variables; its status
-    is this process's"""
-    script = tmp_path / "start"
-    script.write_text(SHOW)
-    script.chmod(0o755)
-    done = call(recorded(tmp_path, str(script), "-q"), "a b", "", env={"B": "1", "a.c": "2"})
-    words = ["-q", ENTRY, HAS_RUN, "a b", "", "B,PATH,a.c"]
-    assert (done.returncode, done.stdout.splitlines()) == (9, words)
+@pytest.mark.parametrize("last", ['exec "$@"', '"$@"', '"$@" & wait $!'])
+def test_it_runs_the_program(last: str, entry: Path, tmp_path: Path) -> None:
+    """it prepares variables and folder; each word and the status arrive"""
+    start = script(tmp_path, 'test "$1" = -q && shift || exit 9', "export C=3", "cd /usr", last)
+    show = ["sh", "-c", 'echo "$1,$B,$C,$PWD"; exit 7', "x", "a  b"]
+    done = call(recorded(tmp_path, str(start), "-q"), *show, entry=entry, env={"B": "1"})
+    assert (done.returncode, done.stdout, done.stderr) == (0, "a  b,1,3,/usr\nended 7\n", "")
+
+
+# What a start does instead -> how often the program still runs, and the status of the parent.
+APART = {
+    "exit 0": (0, 78),
+    "exit 5": (0, 5),
+    "echo own training": (0, 78),
+    'echo "own training $@"': (0, 78),
+    'if [ "$ALONE" ]; then echo own training; else exec "$@"; fi': (0, 78),
+    "kill -TERM $$": (0, 143),
+    '"$@" & exit 0': (None, 78),  # whether it runs before its parent ends is chance
+    '"$@" >/dev/null; exec "$@"': (0, 78),
+}
+
+
+@pytest.mark.promise("a start that has not run the program never ends with 0")
+@pytest.mark.parametrize("line", APART)
+def test_a_start_that_ends_without_the_program(line: str, entry: Path, tmp_path: Path) -> None:
+    ran, status = APART[line]
+    record = recorded(tmp_path, str(script(tmp_path, line)))
+    program = ["sh", "-c", "echo PROGRAM; sleep 1"]
+    done = call(record, *program, entry=entry, env={"ALONE": "1"})
+    assert done.stdout.splitlines()[-1] == f"ended {status}", done
+    assert "EP445 the image's own start" in done.stdout + done.stderr
+    if ran is not None:
+        assert done.stdout.splitlines().count("PROGRAM") == ran
+
+
+@pytest.mark.control("a start that has not run the program never ends with 0")
+def test_a_program_that_ends_with_0_does(entry: Path, tmp_path: Path) -> None:
+    done = call(recorded(tmp_path, str(script(tmp_path, 'exec "$@"'))), "true", entry=entry)
+    assert done.stdout == "ended 0\n"
+
+
+@pytest.mark.parametrize("last", ['exec "$@"', '"$@"', '"$@" & wait $!'])
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT])
+def test_a_signal_reaches_the_program(
+    last: str, signum: signal.Signals, entry: Path, tmp_path: Path
+) -> None:
+    """also where a shell waits for it, which would end and leave it"""
+    record = recorded(tmp_path, str(script(tmp_path, last)))
+    program = f"import signal, sys; signal.signal({signum:d}, lambda *_: sys.exit(3)); "
+    program += "print('ready', flush=True); signal.pause()"
+    argv = [sys.executable, "-I", "-c", RUN, str(entry), str(record), sys.executable, "-c", program]
+    env = {"PATH": "/usr/bin:/bin"}
+    with subprocess.Popen(argv, env=env, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(signum)
+        assert process.communicate(timeout=30)[0] == "ended 3\n"
+
+
+@pytest.mark.parametrize("last", ['exec "$@"', '"$@"'])
+def test_ctrl_c_reaches_the_program_once(last: str, entry: Path, tmp_path: Path) -> None:
+    """the terminal signals the whole group, and nobody repeats it"""
+    record = recorded(tmp_path, str(script(tmp_path, "trap : INT", last)))
+    program = "import signal, sys; seen = []; signal.signal(2, lambda *_: seen.append(1)); "
+    program += "print('ready', flush=True); signal.pause(); signal.sigtimedwait([2], 1); "
+    program += "print(f'seen {len(seen)}'); sys.exit(3)"
+    argv = [sys.executable, "-I", "-c", RUN, str(entry), str(record), sys.executable, "-c", program]
+    pid, terminal = pty.fork()
+    if not pid:
+        os.execve(argv[0], argv, {"PATH": "/usr/bin:/bin"})
+    said = b""
+    with contextlib.suppress(OSError):  # its end, on Linux
+        while chunk := os.read(terminal, 4096):
+            said += chunk
+            if chunk.endswith(b"ready\r\n"):
+                os.write(terminal, b"\x03")
+    os.close(terminal)
+    os.waitpid(pid, 0)
+    assert b"seen 1\r\nended 3\r\n" in said
+
+
+def test_the_program_ends_with_a_parent_that_was_killed(entry: Path, tmp_path: Path) -> None:
+    record = recorded(tmp_path, str(script(tmp_path, 'exec "$@"')))
+    argv = [
+        sys.executable,
+        "-I",
+        "-c",
+        RUN,
+        str(entry),
+        str(record),
+        "sh",
+        "-c",
+        "echo; exec sleep 300",
+    ]
+    with subprocess.Popen(argv, env={"PATH": "/usr/bin:/bin"}, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        program = children(process.pid)[0]
+        process.kill()
+        with contextlib.suppress(OSError):
+            select.select([os.pidfd_open(program)], [], [], 30)
+        is_left = not has_ended(program)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(program, signal.SIGKILL)
+        assert not is_left
+
+
+@pytest.mark.parametrize("program", ["pwd", "echo $PWD"])
+def test_one_that_must_begin_in_its_folder(program: str, entry: Path, tmp_path: Path) -> None:
+    """the program begins where the container does, unless the start has gone elsewhere"""
+    (tmp_path / "app").mkdir()
+    for lines, folder in (([], "/usr"), (["cd /var"], "/var")):
+        script(tmp_path / "app", *lines, 'exec "$@"')
+        record = recorded(tmp_path, "./start.sh", place=str(tmp_path / "app"))
+        done = call(record, "sh", "-c", program, entry=entry, cwd="/usr")
+        assert done.stdout == f"{folder}\nended 0\n"
+
+
+# Starts -> how they are run, beside their name.
+RUNS = {
+    "exec": ['exec "$@"'],
+    "waits": ['"$@"'],
+    "waits in the background": ['"$@" &', "wait $!"],
+    "a comment": ["# $@ runs nothing", 'set -- env A=1 "$@"', 'exec "$@"'],
+    "prints much": ["head -c 300000 /dev/zero | tr '\\0' x", 'exec "$@"'],
+    "another user": ['exec setpriv --no-new-privs "$@"'],
+    "a login": ['cmd=("$@")', 'exec bash -lc \'"$0" "$@"\' "${cmd[@]}"'],
+    "drops a variable": ['exec env -u HOME "$@"'],
+    "leaves a service": ["sleep 300 &", 'exec "$@"'],
+}
+# Starts that `install` refuses -> what it says of them.
+REFUSED = {
+    'sh ./train.sh "$@"': "has not run them",
+    "# passes $@ on\necho own training": "has not run them",
+    'python3 -c "print(1)" "$@"': "has not run them, and exited with 0",
+    "exit 0": "has not run them, and exited with 0",
+    "exit 9": "has not run them, and exited with 9",
+    "sleep 300": "has not ended after",
+    'while :; do echo much; done; exec "$@"': "has not ended after",
+    '"$@" & exit 0': "exited with 0",
+    '"$@" &\nwait': "exited with 0 after their status",
+    '"$@"\necho own training': "exited with 0 after their status",
+    '"$@" || true': "exited with 0 after their status",
+    'set -e\n"$@"\n"$@"': "has run its arguments 2 times",
+    'until "$@"; do sleep 0.1; done': "has not ended after",
+    "exec $@": "has not run them",
+    'exec bash -c "$*"': "has not run them",
+    'exec "$@" more': "has not run them",
+    'exec "$1"': "has not run them",
+    'exec env -i PATH="$PATH" "$@"': "has not run them",
+    'setsid -f "$@"': "exited with 0",
+}
+
+
+def install(
+    entry: Path, folder: Path, argv: Sequence[str], **env: str
+) -> subprocess.CompletedProcess[str]:
+    record = folder / "etc/image.json"
+    record.parent.mkdir(exist_ok=True)
+    return call(record, "--install", json.dumps(argv), entry=entry, env=env, cwd=folder)
+
+
+@pytest.mark.promise("an image's own start counts if a build has seen it run image-entry")
+@pytest.mark.parametrize("kind", RUNS)
+def test_a_start_that_runs_its_arguments_counts(kind: str, entry: Path, tmp_path: Path) -> None:
+    start = str(script(tmp_path, *RUNS[kind]))
+    done = install(entry, tmp_path, [start])
+    assert done.returncode == 0, done
+    assert json.loads((tmp_path / "etc/image.json").read_text()) == {
+        "start": [start], "first": "", "folder": "",
+    }  # fmt: skip
+    assert done.stdout == f'ENTRYPOINT ["/usr/bin/tini", "-s", "--", "{entry}"]\n'
+
+
+@pytest.mark.promise("an image's own start counts if a build has seen it run image-entry")
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["./start.sh"],
+        ["bash", "start.sh"],
+        ["bash", "--login", "./start.sh"],
+        ["bash", "-m", "start.sh"],
+        ["/usr/bin/env", "bash", "start.sh"],
+        ["tini", "-g", "--", "sh", "start.sh"],
+    ],
+)
+def test_usual_forms_of_entrypoint_count(argv: list[str], entry: Path, tmp_path: Path) -> None:
+    """a relative path holds in the folder in which it was tried"""
+    script(tmp_path, 'exec "$@"')
+    done = install(entry, tmp_path, argv)
+    assert done.returncode == 0, done
+    rest = argv[3:] if argv[0] == "tini" else argv
+    assert json.loads((tmp_path / "etc/image.json").read_text()) == {
+        "start": rest, "first": "", "folder": str(tmp_path),
+    }  # fmt: skip
+
+
+def test_a_shells_own_command_counts(entry: Path, tmp_path: Path) -> None:
+    for argv in (["/bin/bash", "-lc", 'exec "$@"', "--"], ["bash", "-c", 'exec "$0" "$@"']):
+        assert install(entry, tmp_path, argv).returncode == 0
+    assert install(entry, tmp_path, ["bash", "-lc", 'exec "$@"']).returncode == 64
+
+
+@pytest.mark.control("an image's own start counts if a build has seen it run image-entry")
+@pytest.mark.parametrize("lines", REFUSED)
+def test_other_starts_are_refused(lines: str, entry: Path, tmp_path: Path) -> None:
+    (tmp_path / "train.sh").write_text("echo own training")
+    limit = {"LIMIT": "1"} if REFUSED[lines].startswith("has not ended") else {}
+    done = install(entry, tmp_path, [str(script(tmp_path, lines))], **limit)
+    assert (done.returncode, done.stdout) == (64, ""), done
+    assert "EP448 the image's own start does not start programs | " in done.stderr
+    assert REFUSED[lines] in done.stderr
+    assert done.stderr.rstrip().endswith("--entrypoint none")
+    assert not (tmp_path / "etc/image.json").exists()
+
+
+def test_a_start_that_cannot_be_executed_is_refused(entry: Path, tmp_path: Path) -> None:
+    script(tmp_path, 'exec "$@"').chmod(0o644)
+    for argv in ([str(tmp_path / "start.sh")], ["/nowhere.sh"]):
+        done = install(entry, tmp_path, argv)
+        assert done.returncode == 64
+        assert f"cannot be started: EP440 cannot start {argv[0]}: " in done.stderr
+
+
+def test_what_a_start_needs_can_be_given(entry: Path, tmp_path: Path) -> None:
+    start = str(script(tmp_path, ": ${LICENSE:?is not set}", 'exec "$@"'))
+    refused = install(entry, tmp_path, [start])
+    assert refused.returncode == 64
+    assert "LICENSE: is not set" in refused.stderr
+    assert install(entry, tmp_path, [start], LICENSE="x").returncode == 0
 
 
 @pytest.mark.control("an image's own start runs first, and its MPI starts the ranks")
@@ -61,14 +313,14 @@ def test_this_process_becomes_it(tmp_path: Path) -> None:
 def test_it_does_not_run_twice(value: str, tmp_path: Path) -> None:
     """the control: not where it has run, or is not wanted, or nothing is recorded"""
     record = recorded(tmp_path, "/bin/false")
-    assert call(record, env={VARIABLE: value}).stdout == "not replaced 0\n"
-    assert call(tmp_path / "none").stdout == "not replaced 0\n"
+    assert call(record, env={VARIABLE: value}).stdout == "ended None\n"
+    assert call(tmp_path / "none").stdout == "ended None\n"
 
 
 def test_one_that_cannot_start(tmp_path: Path) -> None:
     done = call(recorded(tmp_path, "/none/start.sh"))
     said = "EP440 cannot start /none/start.sh: No such file or directory; exit 127\n"
-    assert done.stdout == f"{said}not replaced 127\n"
+    assert done.stdout == f"{said}ended 127\n"
 
 
 def test_one_that_must_be_process_1(tmp_path: Path) -> None:
@@ -90,7 +342,10 @@ def test_one_that_must_be_process_1(tmp_path: Path) -> None:
     ],
 )
 def test_what_it_removed(env: dict[str, str], status: int, says: str) -> None:
-    done = call("", env=env)
+    entry = str(TREE / "scripts/image-entry")
+    argv = [sys.executable, "-I", entry, HAS_RUN, "-", "-", "-", "true"]
+    given = {"PATH": "/usr/bin:/bin", **env}
+    done = subprocess.run(argv, env=given, capture_output=True, text=True, check=False)
     assert done.returncode == status
-    assert says in done.stdout
-    assert ("EP44" in done.stdout) == bool(says)
+    assert says in done.stderr
+    assert ("EP44" in done.stderr) == bool(says)

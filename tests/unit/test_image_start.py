@@ -48,61 +48,21 @@ def test_an_init_in_front_is_not_doubled(entrypoint: list[str], rest: tuple[str,
 
 
 @pytest.mark.parametrize(
-    ("entrypoint", "script", "accepted"),
+    ("files", "entrypoint"),
     [
-        (["/run.sh"], RUNS, True),
-        (["/run.sh", "--quiet"], '#!/usr/bin/env bash\ncmd=("$@")\nexec "${cmd[@]}"\n', True),
-        (["/run.sh"], "#!/bin/sh\nexec gosu me ${@}\n", True),
-        (["/bin/sh", "/run.sh"], RUNS, True),
-        (["/run.sh"], "\x7fELF", True),  # nobody can tell
-        (["/run.sh"], "#!/bin/sh\npython /app/serve.py\n", False),
-        (["sh", "-c", "exec /app/serve"], "", False),
-        (["bash", "-lc", 'exec "$0" "$@"'], "", True),
-        (["python3.11", "/app/serve.py"], "", False),
-        (["/nowhere.sh"], "", False),
-    ],
-)
-def test_what_does_not_run_its_arguments_is_left_out(
-    entrypoint: list[str],
-    script: str,
-    accepted: bool,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    root = put(tmp_path, **{"run.sh": script})
-    start = image_record.checked(entrypoint, root)
-    assert start == (ImageStart(tuple(entrypoint)) if accepted else None)
-    assert ("the image's own start is left out" in capsys.readouterr().err) != accepted
-
-
-@pytest.mark.parametrize(
-    ("files", "argv", "first"),
-    [
-        ({"opt__nvidia__nvidia_entrypoint.sh": RUNS, "opt__nvidia__entrypoint.d__1.sh": ""}, ("/opt/nvidia/nvidia_entrypoint.sh",), ""),
-        ({"usr__local__bin__start.sh": RUNS, "usr__local__bin__before-notebook.d__1.sh": ""}, ("/usr/local/bin/start.sh",), ""),
-        ({"init": "", "command__s6-svscan": "", "command__with-contenv": ""}, ("/init", "/command/with-contenv"), "s6-svscan"),
-        ({"init": "", "bin__s6-svscan": ""}, ("/init",), "s6-svscan"),
-        ({"docker-entrypoint.sh": RUNS}, ("/docker-entrypoint.sh",), ""),
+        ({"opt__nvidia__nvidia_entrypoint.sh": RUNS}, ("/opt/nvidia/nvidia_entrypoint.sh",)),
+        ({"usr__local__bin__start.sh": RUNS, "usr__local__bin__before-notebook.d__1.sh": ""}, ("/usr/local/bin/start.sh",)),
+        ({"init": "", "command__s6-svscan": ""}, ("/init",)),
+        ({"docker-entrypoint.sh": RUNS, "usr__local__bin__entrypoint.sh": ""}, ("/docker-entrypoint.sh",)),
+        ({}, ()),
+        ({"init": RUNS}, ()),  # of another init
+        ({"usr__local__bin__start.sh": RUNS}, ()),
     ],
 )  # fmt: skip
 def test_well_known_starts_are_found(
-    files: dict[str, str], argv: tuple[str, ...], first: str, tmp_path: Path
+    files: dict[str, str], entrypoint: tuple[str, ...], tmp_path: Path
 ) -> None:
-    assert image_record.find(put(tmp_path, **files)) == ImageStart(argv, first)
-
-
-@pytest.mark.parametrize(
-    "files",
-    [
-        {},
-        {"init": RUNS},  # of another init
-        {"usr__local__bin__start.sh": RUNS},
-        {"entrypoint.sh": "#!/bin/sh\nexec serve\n"},
-        {"entrypoint.sh": "#!/usr/bin/python3\n"},
-    ],
-)
-def test_what_only_has_such_a_name_is_not_taken(files: dict[str, str], tmp_path: Path) -> None:
-    assert image_record.find(put(tmp_path, **files)) is None
+    assert image_record.find(put(tmp_path, **files)) == entrypoint
 
 
 def test_the_dockerfile_gets_an_entrypoint_that_fits() -> None:
@@ -138,8 +98,10 @@ def test_what_is_no_list_is_refused(text: str) -> None:
 def test_the_record(tmp_path: Path) -> None:
     file = tmp_path / "image.json"
     assert image_start.read(str(file)) is None
-    file.write_text('{"start": ["/run.sh", "-q"], "first": ""}')
-    assert image_start.read(str(file)) == ImageStart(("/run.sh", "-q"))
+    file.write_text('{"start": ["/run.sh", "-q"], "first": "", "folder": "/a"}')
+    assert image_start.read(str(file)) == ImageStart(("/run.sh", "-q"), "", "/a")
+    file.write_text('{"start": ["/run.sh"], "first": ""}')
+    assert image_start.read(str(file)) == ImageStart(("/run.sh",))
     for text in ("", "[]", '{"start": [1], "first": ""}', '{"start": ["/run.sh"]}'):
         file.write_text(text)
         with pytest.raises(ConfigError, match="EP447"):

@@ -207,7 +207,6 @@ ELSEWHERE = {
     "devices/ascend.py": "names of device files",
     "devices/nvidia.py": "names of device files",
     "system/cgroups.py": "three digits",
-    "system/image/record.py": "classes that have no character in common",
     "system/image/mpi.py": "classes that have no character in common",
     "launchers/hydra.py": "one class",
     "ranks/program_reports.py": "a name of bounded length, then a class that ends at each |",

@@ -1,6 +1,8 @@
 """Records the image's own start while the toolkit is installed into an image.
 
 A build cannot read the image's ENTRYPOINT: it is given, or found by the places of well-known ones.
+It counts if it runs image-entry here, once and with its words as they are, and exits with its
+status. Only s6-overlay's, which must be process 1, cannot be tried in a build.
 
     python3 -m entrypoint.system.image.record [ENTRYPOINT]
 
@@ -10,60 +12,59 @@ new image's Dockerfile.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import re
+import signal
 import sys
 from collections.abc import Sequence
 
 from entrypoint.base.errors import EntrypointError, UsageError
+from entrypoint.system import process
+from entrypoint.system.image import parent
 from entrypoint.system.image import start as image_start
 from entrypoint.system.image.start import ImageStart
-from entrypoint.system.process import which
 
 _TINI = ("/usr/bin/tini", "-s", "--")
 # Inits that only start a program; the toolkit has its own in front.
 _INITS = {"tini", "tini-static", "dumb-init", "docker-init", "catatonit"}
 _VALUED = ("-p", "-e", "-r", "--rewrite")  # their options with a value
-_SHELLS = {"sh", "bash", "dash", "ash", "ksh", "zsh"}
-# Programs whose first argument is a script, which gets the others.
-_FIXED = re.compile(r"(python|perl|ruby|node|java)[\d.]*$")
-_ARGUMENTS = re.compile(r"\$[@*]|\$\{[@*]")
+_LIMIT = 60.0  # seconds for a start that is tried
 _S6 = ("/command/s6-svscan", "/bin/s6-svscan", "/usr/bin/s6-svscan")
+# From version 3 on, the environment of s6-overlay reaches programs only through this.
 _WITH_ENVIRONMENT = ("/command/with-contenv", "/usr/bin/with-contenv")
-# Path of a well-known start, and another one that shows that it is that.
-_KNOWN = (
-    ("/opt/nvidia/nvidia_entrypoint.sh", "/opt/nvidia/entrypoint.d"),
-    ("/usr/local/bin/start.sh", "/usr/local/bin/start-notebook.d"),
+# Path of a start that many images have, and another one that shows that it is that.
+_PLACES = (
+    ("/opt/nvidia/nvidia_entrypoint.sh", "/"),
     ("/usr/local/bin/start.sh", "/usr/local/bin/before-notebook.d"),
     *(("/init", program) for program in _S6),
-)
-# Names that many images use; they count if they run their arguments.
-_USUAL = (
-    "/entrypoint.sh",
-    "/docker-entrypoint.sh",
-    "/usr/local/bin/docker-entrypoint.sh",
-    "/usr/local/bin/entrypoint.sh",
-    "/usr/local/bin/_entrypoint.sh",
+    ("/entrypoint.sh", "/"),
+    ("/docker-entrypoint.sh", "/"),
+    ("/usr/local/bin/docker-entrypoint.sh", "/"),
+    ("/usr/local/bin/entrypoint.sh", "/"),
+    ("/usr/local/bin/_entrypoint.sh", "/"),
 )
 
 
 def main() -> int:
     """Record the start. Returns the exit status."""
+    lines = os.dup(1)
+    with open(os.devnull) as null:
+        os.dup2(null.fileno(), 0)
+    os.dup2(2, 1)  # what a start prints that is tried
     try:
-        argv = given(sys.argv[1] if len(sys.argv) > 1 else "")
-        if argv is None and os.path.exists(image_start.RECORD):
-            start = image_start.read()
-        else:
-            start = find() if argv is None else checked(argv)
-            _write(start)
+        entrypoint = given(sys.argv[1] if len(sys.argv) > 1 else "")
+        if entrypoint is None and os.path.exists(image_start.RECORD):
+            recorded = image_start.read()
+            entrypoint = recorded.argv if recorded else ()
+        start = checked(find() if entrypoint is None else entrypoint)
+        if start or find():  # a later install looks for none, either
+            _write(start or ImageStart(()))
     except EntrypointError as error:
         _say(str(error))
         return error.status
     if start:
         _say(f"the image's own start runs first: {json.dumps(list(start.argv))}")
-    print(dockerfile(start))
+    os.write(lines, f"{dockerfile(start)}\n".encode())
     return 0
 
 
@@ -105,59 +106,71 @@ def without_init(argv: Sequence[str]) -> tuple[str, ...]:
     return tuple(rest)
 
 
-def find(root: str = "") -> ImageStart | None:
-    """Return the start that this image has in a well-known place; None if there is none."""
-    path = next((path for path, sign in _KNOWN if _exist(root, path, sign)), None)
-    path = path or next(
-        (path for path in _USUAL if _exist(root, path) and _runs_arguments(root + path)), None
-    )
-    return checked((path,), root) if path else None
+def find(root: str = "") -> tuple[str, ...]:
+    """Return the ENTRYPOINT that this image has in a well-known place; () if there is none."""
+    places = (path for path, sign in _PLACES if _exist(root, path, sign))
+    return tuple(places)[:1]
 
 
-def checked(entrypoint: Sequence[str], root: str = "") -> ImageStart | None:
-    """Return the start that an ENTRYPOINT is; None if it has none, or does not run its arguments,
-    which is reported."""
+def checked(entrypoint: Sequence[str]) -> ImageStart | None:
+    """Return the start that an ENTRYPOINT is; None if it has none.
+
+    Raises UsageError if it does not run its arguments.
+    """
     argv = without_init(entrypoint)
     if not argv:
         return None
-    if os.path.normpath(argv[0]) == "/init" and any(_exist(root, path) for path in _S6):
-        # From version 3 on, its environment reaches programs only through with-contenv.
-        with_environment = [path for path in _WITH_ENVIRONMENT if _exist(root, path)]
-        return ImageStart((*argv, *with_environment[:1]), "s6-svscan")
-    if problem := _problem(argv, root):
+    if os.path.normpath(argv[0]) == "/init" and any(map(os.path.exists, _S6)):
         _say(
-            f"the image's own start is left out | {json.dumps(list(entrypoint))} {problem} | put"
-            " what it prepares into start hooks, /etc/entrypoint/start.d"
+            "the image's own start cannot be tried, since it must be process 1 | /init | in the"
+            " finished image `docker run IMAGE sh -c 'exit 7'` must exit with 7"
         )
-        return None
-    return ImageStart(argv)
+        through = [path for path in _WITH_ENVIRONMENT if os.path.exists(path)][:1]
+        return ImageStart((*argv, *(word for word in through if word not in argv)), "s6-svscan")
+    cwd = os.getcwd()
+    elsewhere = os.path.dirname(image_start.RECORD)
+    problem = _problem(argv, cwd, 30 + os.urandom(1)[0] % 90)
+    if not problem:
+        if not _problem(argv, elsewhere, 0):
+            return ImageStart(argv)
+        problem = _problem(argv, cwd, 0)
+    if not problem:
+        return ImageStart(argv, "", cwd)
+    raise UsageError(
+        "EP448 the image's own start does not start programs",
+        f"{json.dumps(list(argv))} {problem}, see above",
+        "give the image's ENTRYPOINT, with what it needs: RUN NAME=VALUE /opt/entrypoint/install"
+        " --entrypoint '[\"/run.sh\"]'; or do without, and put what it prepares into start hooks:"
+        " --entrypoint none",
+    )
 
 
 def _exist(root: str, *paths: str) -> bool:
     return all(os.path.exists(root + path) for path in paths)
 
 
-def _problem(argv: tuple[str, ...], root: str) -> str:
-    """Return why this command cannot start another program; "" if it can, or nobody can tell."""
-    name = os.path.basename(argv[0])
-    if name in _SHELLS and any(re.fullmatch(r"-\w*c", word) for word in argv[1:3]):
-        return "" if _ARGUMENTS.search(argv[-1]) else "does not run its arguments"
-    if _FIXED.match(name):
-        return "runs a program of its own"
-    script = argv[1] if name in _SHELLS and argv[1:] else argv[0]
-    file = script if "/" in script else which(script, os.environ.get("PATH", ""))
-    if file is None or not os.path.isfile(path := f"{root}/{file.lstrip('/')}"):
-        return "is not in the image"
-    return "" if _runs_arguments(path) is not False else "does not run its arguments"
-
-
-def _runs_arguments(path: str) -> bool | None:
-    """Return whether a shell script uses its arguments; None if it is not a shell script."""
-    with open(path, errors="replace") as file:
-        text = file.read(1 << 20)
-    shell = re.match(r"#!\s*(\S+)(?:\s+(\S+))?", text)
-    names = {os.path.basename(word or "") for word in shell.groups()} if shell else set()
-    return bool(_ARGUMENTS.search(text)) if names & _SHELLS else None
+def _problem(argv: Sequence[str], cwd: str, status: int) -> str:
+    """Try the start with an image-entry that exits with this status. Returns what is wrong; "" if
+    nothing is."""
+    env = {**process.environment(), image_start.VARIABLE: "no"}
+    if outcome := process.check(argv, env, cwd):
+        return f"cannot be started: {outcome.reason}"
+    process.adopt_orphans()
+    mark = os.urandom(16).hex()
+    tried = (image_start.HAS_RUN, mark, cwd, cwd, image_start.TRIED, str(status))
+    words = (*argv, image_start.ENTRY, *tried, *image_start.WORDS)
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    end = parent.run(words, env, cwd, mark, _LIMIT)
+    process.sweep()
+    signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+    if end.status is None:
+        return f"has not ended after {_LIMIT:.0f} s"
+    if end.reached != 1:
+        ran = f"has run its arguments {end.reached} times" if end.reached else "has not run them"
+        return f"{ran}, and exited with {end.status}"
+    if end.is_left:
+        return "has not waited for them"
+    return "" if end.status == status else f"exited with {end.status} after their status {status}"
 
 
 def dockerfile(start: ImageStart | None) -> str:
@@ -170,16 +183,17 @@ def dockerfile(start: ImageStart | None) -> str:
     return f"ENTRYPOINT {json.dumps([*_TINI, image_start.ENTRY])}"
 
 
-def _write(start: ImageStart | None) -> None:
-    if start is None:  # a boot then looks no further
-        with contextlib.suppress(FileNotFoundError):
-            os.remove(image_start.RECORD)
-        return
-    data = {"start": list(start.argv), "first": start.first}
-    os.makedirs(os.path.dirname(image_start.RECORD), exist_ok=True)
-    with open(image_start.RECORD, "w", encoding="utf-8") as file:
-        json.dump(data, file)
-        file.write("\n")
+def _write(start: ImageStart) -> None:
+    """Record the start; an empty one keeps a later install from looking for another."""
+    text = json.dumps({"start": start.argv, "first": start.first, "folder": start.folder}) + "\n"
+    path = image_start.RECORD
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    if os.path.exists(path):
+        with open(path, encoding="utf-8", errors="replace") as file:
+            if file.read() == text:
+                return
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """The image's own start: the ENTRYPOINT that an image had before the toolkit was installed into it.
 
-It exports variables, runs hooks and may change the user, so it runs first: this process becomes it,
-with `image-entry` as its argument, and so inherits what it prepared. scripts/image/install records
-it (record.py).
+It exports variables, runs hooks and may change the user, so it runs first, with `image-entry` as
+its argument, which so inherits what it prepared. This process stays as its parent (parent.py).
+scripts/image/install tries and records it (record.py).
 """
 
 from __future__ import annotations
@@ -19,7 +19,13 @@ from entrypoint.system import process
 RECORD = "/etc/entrypoint/image.json"  # also in cli/__init__.py, which imports nothing
 ENTRY = "/usr/local/bin/image-entry"
 VARIABLE = "ENTRYPOINT_IMAGE_START"
-HAS_RUN = "--image-started"  # first argument of image-entry when the image's own start runs it
+# First argument of image-entry when the image's own start runs it. Then follow the parent's mark,
+# the folder in which the start was begun, and the container's.
+HAS_RUN = "--image-started"
+# Then, in a build, the status to exit with, and words that a start must leave as they are.
+TRIED = "--image-tried"
+WORDS = ["two  words", "*", "$HOME", "", "'\""]
+_UNWATCHED = ("-", "-", "-")  # process 1 has no parent; execline reads empty words as its own
 _OFF = ("no", "done")
 # Shells and sudo set or remove these on their own.
 _OF_SHELLS = {"_", "PS1", "PWD", "OLDPWD", "SHLVL", "MAIL", "LS_COLORS", VARIABLE}
@@ -32,6 +38,7 @@ class ImageStart:
     argv: tuple[str, ...]  # a program follows it
     # name of process 1 once it has run, if it must be process 1 itself; otherwise ""
     first: str = ""
+    folder: str = ""  # where it must begin; "" for anywhere
 
 
 def read(path: str = RECORD) -> ImageStart | None:
@@ -47,7 +54,8 @@ def read(path: str = RECORD) -> ImageStart | None:
         with open(path, encoding="utf-8") as file:
             data = json.load(file)
         argv = tuple(data["start"])
-        if not all(isinstance(word, str) for word in (*argv, data["first"])):
+        folder = data.get("folder", "")
+        if not all(isinstance(word, str) for word in (*argv, data["first"], folder)):
             raise TypeError("not a list of texts")
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(
@@ -55,20 +63,20 @@ def read(path: str = RECORD) -> ImageStart | None:
             f"{path}: {type(error).__name__}: {error}",
             "remove it, and run /opt/entrypoint/install again in the Dockerfile",
         ) from None
-    return ImageStart(argv, data["first"]) if argv else None
+    return ImageStart(argv, data["first"], folder) if argv else None
 
 
-def run_first(words: Sequence[str], log: Log, path: str = RECORD) -> int:
-    """Become the image's own start, which then runs image-entry with these words.
+def run_first(words: Sequence[str], log: Log, path: str = RECORD) -> int | None:
+    """Run the image's own start, which then runs image-entry with these words.
 
-    Returns 0 if the image has none or it has run already, otherwise the status with which it could
-    not be started. Raises ConfigError if it must be process 1 and this process is another.
+    Returns the status with which it ended; None if the image has none or it has run already. Raises
+    ConfigError if it must be process 1 and this process is another.
     """
     if os.environ.get(VARIABLE):
-        return 0
+        return None
     start = read(path)
     if start is None or (start.first and _name_of_first() == start.first):
-        return 0
+        return None
     if start.first and os.getpid() != 1:
         import json
 
@@ -81,19 +89,75 @@ def run_first(words: Sequence[str], log: Log, path: str = RECORD) -> int:
         )
     env = process.environment()
     env[VARIABLE] = ",".join(sorted({*env} - _OF_SHELLS))
-    if start.first:  # s6-overlay: otherwise it ends programs 3 s after SIGTERM
+    failed = process.check(start.argv, env, start.folder or process.cwd())
+    if start.first and not failed:
+        # s6-overlay: otherwise it ends programs 3 s after SIGTERM
         env.setdefault("S6_CMD_RECEIVE_SIGNALS", "1")
-    outcome = process.replace((*start.argv, ENTRY, HAS_RUN, *words), env, process.cwd())
-    log(f"{outcome.reason}; exit {outcome.status}")
-    return outcome.status
+        argv = (*start.argv, ENTRY, HAS_RUN, *_UNWATCHED, *words)
+        failed = process.replace(argv, env, process.cwd())
+    if failed:
+        log(f"{failed.reason}; exit {failed.status}")
+        return failed.status
+    return _run_below(start, words, env, log)
 
 
-def note_run(log: Log) -> None:
-    """Note that the image's own start has run, and report the variables that it has removed.
+def _run_below(start: ImageStart, words: Sequence[str], env: Mapping[str, str], log: Log) -> int:
+    """Run the start below this process. Returns its status, but never 0 if it did not do its
+    part."""
+    from entrypoint.system.image import parent
 
-    Raises ConfigError if it has removed those that describe the job: each node would then run the
-    program on its own.
+    process.show(process.WAITING)
+    cwd = process.cwd()
+    folder = start.folder or cwd
+    mark = os.urandom(16).hex()
+    argv = (*start.argv, ENTRY, HAS_RUN, mark, folder, cwd, *words)
+    end = parent.run(argv, env, folder, mark)
+    assert end.status is not None  # no time limit
+    if end.reached and not end.is_left:
+        return end.status
+    status = end.status or ConfigError.status
+    did = "did not wait for it" if end.reached else "did not run it"
+    log(
+        f"EP445 the image's own start ended without the program | {' '.join(start.argv)} {did}, and"
+        f" exited with {end.status} | see what it printed, or do without it: {VARIABLE}=no; exit"
+        f" {status}"
+    )
+    return status
+
+
+def arrive(arguments: Sequence[str], log: Log) -> list[str]:
+    """Return the arguments of image-entry that follow HAS_RUN, in the container's folder unless the
+    start has chosen another, and report the variables that the start has removed.
+
+    Raises ConfigError if no parent waits for this image-entry, or those variables describe the job:
+    each node would then run the program on its own.
     """
+    mark, folder, cwd = (*arguments[:3], *_UNWATCHED)[:3]
+    words = list(arguments[3:])
+    if mark != "-":
+        from entrypoint.system.image import parent
+
+        if words[:1] == [TRIED]:
+            if words[2:] != WORDS:
+                changed = repr(words[2:])
+                raise ConfigError("EP445 the image's own start changes its arguments", changed)
+            _note_removed(log)
+        if not parent.reach(mark):
+            raise ConfigError(
+                "EP445 the image's own start has run its arguments apart from itself",
+                "twice, or in the background",
+                f"let it run them once, as exec does, or do without it: {VARIABLE}=no",
+            )
+        if words[:1] == [TRIED]:
+            os._exit(int(words[1]))
+    if folder != cwd and process.cwd() == folder:
+        os.chdir(cwd)
+        os.environ["PWD"] = cwd
+    _note_removed(log)
+    return words
+
+
+def _note_removed(log: Log) -> None:
     lost = removed(os.environ)
     if lost is None or any(name.startswith("ENTRYPOINT_") for name in lost):
         raise ConfigError(

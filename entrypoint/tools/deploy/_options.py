@@ -3,6 +3,7 @@ containers."""
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Mapping, Sequence
 
@@ -13,6 +14,8 @@ from entrypoint.spec import JobSpec, fields, given
 DEFAULT = ("image", "nodes", "resource")
 """The flags of `deploy` for a target without `TAKES`."""
 RESTARTS = 3  # of the whole job
+# What the targets mount in each container.
+_OWN_PATHS = ("/run/secrets/entrypoint", "/etc/entrypoint/job", "/job", "/tmp", "/dev/shm")
 
 
 @dataclass(frozen=True)
@@ -135,8 +138,8 @@ def unknown_cards(device: str | None, hint: str) -> ConfigError:
 
 
 def mounts(texts: Sequence[str]) -> list[Mount]:
-    """Return the values of --mount. Raises UsageError if one is not SOURCE:PATH, or if several have
-    the same path."""
+    """Return the values of --mount. Raises UsageError if one is not SOURCE:PATH, if several have
+    the same path, or if one would hide what the containers have of the job."""
     found = {text: re.fullmatch(r"(.+):(/[^:\s]+?)/?(:ro)?", text) for text in texts}
     if invalid := [text for text, match in found.items() if not match]:
         hint = "write --mount SOURCE:/out; `entrypoint deploy --help` says what SOURCE is"
@@ -146,6 +149,15 @@ def mounts(texts: Sequence[str]) -> list[Mount]:
     if twice := sorted({path for path in paths if paths.count(path) > 1}):
         hint = "write each path in the containers once"
         raise UsageError("EP804 a path has several mounts", ", ".join(twice), hint)
+    hidden = [
+        f"{path} ({own})"
+        for path in (posixpath.normpath(f"/{path.strip('/')}") for path in paths)
+        for own in _OWN_PATHS
+        if f"{own}/".startswith(posixpath.join(path, ""))
+    ]
+    if hidden:
+        hint = "choose another path, such as /out"
+        raise UsageError("EP804 a mount hides what the job has there", ", ".join(hidden), hint)
     return given
 
 
