@@ -281,10 +281,10 @@ def _launch(spec: JobSpec, launcher: ModuleType, name: str, topology: Topology) 
     launch = cast(Launch, launcher.plan(spec, topology))
     if not launch.becomes_program:
         refuse_launcher(spec, name)
-    if spec.nodes and launch.min_nodes is None:
+    if spec.elastic and launch.min_nodes is None:
         raise ConfigError(
             f"EP120 only torchrun has elastic jobs ({spec.source('nodes')})",
-            f"nodes: {spec.nodes}",
+            f"nodes: {spec.elastic}",
             "set launcher: torchrun, or remove nodes",
         )
     return launch if spec.success == "all" else _ending_with_first(spec, launch)
@@ -296,7 +296,7 @@ def _ending_with_first(spec: JobSpec, launch: Launch) -> Launch:
     Raises ConfigError if nobody knows which one that is.
     """
     is_unknown = launch.completion == "leader" and launch.ranks.reports == "programs"
-    if is_unknown or spec.nodes:
+    if is_unknown or spec.elastic:
         raise ConfigError(
             f"EP120 it is not known which rank is the first ({spec.source('success')})",
             f"success: first, {'the launcher starts ranks by ssh' if is_unknown else 'nodes'}",

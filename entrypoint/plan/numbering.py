@@ -8,33 +8,25 @@ this node. `inherited` removes those that are a rank's own: they are of another 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from entrypoint.base.errors import ConfigError
 from entrypoint.base.interfaces import ip
 from entrypoint.base.model import Facts
 from entrypoint.base.text import digits, from_json, some
+from entrypoint.plan.forms import Form, form_of
 from entrypoint.platforms._clues import listener
 from entrypoint.platforms._slurm import is_step, most
 
-# Numbers of nodes, of which PET_NNODES may be min:max.
+# What the words of a name do not say. Numbers of nodes, and of one of them, from 0.
 _NODES = re.compile(
-    "(?i)(.*_)?(N_?NODES|NUM_NODES|NODE_NUM|NODES_NUM|NODE_COUNT|NUM_HOSTS|HOST_NUM|NUM_MACHINES)"
-    "|GROUP_WORLD_SIZE|LWS_GROUP_SIZE|HOROVOD_CROSS_SIZE|MEGASCALE_NUM_SLICES|(VC|MLP)_.+_NUM"
+    "GROUP_WORLD_SIZE|LWS_GROUP_SIZE|HOROVOD_CROSS_SIZE|MEGASCALE_NUM_SLICES|(VC|MLP)_.+_NUM"
+    "|DLS_TASK_NUMBER"
 )
-# Numbers of one node, from 0, and of other nodes: 1 means several.
-_NODE = re.compile(
-    "(?i)(.*_)?(NODE_RANK|NODE_INDEX|NODEID|NODENUM|MACHINE_RANK|WORKER_(ID|INDEX|RANK))"
-    "|GROUP_RANK|HOROVOD_CROSS_RANK|MEGASCALE_SLICE_ID|JOB_COMPLETION_INDEX|MLP_ROLE_INDEX"
-    "|(MA|VC|VK|AZ_BATCHAI)_TASK_INDEX|DMLC_NUM_SERVER"
-)
-# Lists of hosts; the tasks of one platform have a list each.
-_HOSTS = re.compile(
-    "(VC|MLP)_.+_HOSTS?|(SM|LSB|LSB_MCPU|TPU_WORKER)_HOST(NAME)?S|NODE_HOSTS|NODE_IP_SLOT_LIST"
-    "|(SLURM|PADDLE|SKYPILOT|DSTACK|AZ_BATCH)_.*(NODELIST|NODES?_IPS|TRAINERS|ENDPOINTS|_LIST)"
-)
-_CLUSTERS = ("TF_CONFIG", "CLUSTER_SPEC")  # JSON with the hosts of each task
+_NODE = re.compile("(.*_)?WORKER_ID|(GROUP|HOROVOD_CROSS)_RANK|MEGASCALE_SLICE_ID|DMLC_NUM_SERVER")
+_HOSTS = re.compile("(VC|MLP)_.+_HOSTS?|(SM|LSB|LSB_MCPU)_HOSTS|AZ_BATCH_.+_LIST|PADDLE_TRAINERS")
+_CLUSTERS = re.compile("(.*_)?(CONFIG|CLUSTER_SPEC)")  # JSON with the hosts of each task
 
 
 def _table(text: str) -> list[list[str]]:
@@ -74,10 +66,10 @@ _STEP = ("SLURM_STEP_NUM_TASKS", "SLURM_STEP_NUM_NODES")  # which srun sets
 _TASKS = ("SLURM_STEP_TASKS_PER_NODE", "SLURM_NTASKS_PER_NODE")
 # Where all nodes meet, which one of them is.
 _MEETINGS = re.compile(
-    "(PET_)?MASTER_ADDR|PRIMARY_ADDR|PET_RDZV_ENDPOINT|JAX_COORDINATOR_ADDRESS|PADDLE_MASTER"
-    "|DMLC_(PS_ROOT|TRACKER)_URI|MS_SCHED_HOST|HOROVOD_GLOO_RENDEZVOUS_ADDR|AZ_BATCH_MASTER_NODE"
-    "|LWS_LEADER_ADDRESS"
+    "PET_(MASTER_ADDR|RDZV_ENDPOINT)|PADDLE_MASTER|DMLC_(PS_ROOT|TRACKER)_URI|MS_SCHED_HOST"
+    "|HOROVOD_GLOO_RENDEZVOUS_ADDR|AZ_BATCH_MASTER_NODE|JAX_COORDINATOR_ADDRESS"
 )
+_COUNTED = ("NODE", "HOST", "MACHINE")  # one of these is one node
 # Not inherited: torch's and ours, those of MPI and of process managers, Slurm's and JAX's.
 _OF_A_RANK = re.compile(
     "(LOCAL_|ROLE_|GROUP_|NODE_)?RANK|((LOCAL|ROLE|GROUP)_)?WORLD_SIZE|ROLE_NAME|NNODES|NODE_HOSTS"
@@ -101,21 +93,110 @@ def several_nodes(facts: Facts) -> tuple[str, ...]:
     A number of processes says nothing of nodes if another variable counts one node, and a meeting
     point elsewhere says nothing if another one counts one process.
     """
-    env = facts.env
-    nodes = {name: _largest(env[name]) for name in _named(env, _NODES)}
+    env, variables = facts.env, _Variables(facts)
+    nodes = {name: _largest(env[name]) for name in env if variables.counts_nodes(name)}
     sizes = {size: _number(env, size) for size, _, _ in _PROCESSES if size in env}
     processes = [name for family in _PROCESSES for name in _on_others(env, *family)]
-    meetings = [name for name in _named(env, _MEETINGS) if _is_elsewhere(env[name], facts)]
+    processes += variables.parts({*nodes, *sizes})
+    meetings = [name for name in env if variables.meets_elsewhere(name)]
     names = [name for name, number in nodes.items() if number > 1]
-    names += [name for name in _named(env, _NODE) if _number(env, name) > 0]
-    names += [name for name in _CLUSTERS if _has_others(env.get(name, ""))]
-    names += _lists(env)
-    is_one_node = 1 in nodes.values()
+    names += [name for name in env if variables.numbers_node(name) and _number(env, name) > 0]
+    names += [name for name in env if _CLUSTERS.fullmatch(name) and _has_others(env[name])]
+    names += variables.lists()
+    is_one_node = any(number == 1 and variables.counts_all(name) for name, number in nodes.items())
     if processes and (meetings or not is_one_node):
         names += processes
     if meetings and (names or not (is_one_node or 1 in sizes.values())):
         names += meetings
     return tuple(dict.fromkeys(names))
+
+
+class _Variables:
+    """The variables of a container, with what their names say.
+
+    What may be another program's, such as a number of workers or the host of a master, counts next
+    to the number of this one of them, which only a platform gives.
+    """
+
+    def __init__(self, facts: Facts) -> None:
+        self._facts = facts
+        self._env = env = facts.env
+        set_names = (name for name, value in env.items() if value.strip())
+        self.forms = {name: form for name in set_names if (form := form_of(name))}
+        self._numbers = [
+            form
+            for name, form in self.forms.items()
+            if form.kind in ("index", "id") and digits(env[name].strip()) is not None
+        ]
+
+    def counts_nodes(self, name: str) -> bool:
+        """Return whether the variable is a number of nodes."""
+        form = self.forms.get(name)
+        if form and form.kind == "plural":
+            return digits(self._env[name].strip()) is not None
+        return bool(_NODES.fullmatch(name) or (form and form.kind == "count" and form.is_sure))
+
+    def counts_all(self, name: str) -> bool:
+        """Return whether it counts the nodes of the job: replicas may be another program's."""
+        return name not in self.forms or self.forms[name].unit in _COUNTED
+
+    def numbers_node(self, name: str) -> bool:
+        """Return whether the variable is the number of one node, from 0."""
+        form = self.forms.get(name)
+        return bool(_NODE.fullmatch(name) or (form and form.kind == "index" and form.is_sure))
+
+    def parts(self, others: Collection[str]) -> list[str]:
+        """Return the variables but `others` that count several processes, of which this is one."""
+        return [
+            name
+            for name, form in self.forms.items()
+            if form.kind == "count" and name not in others
+            if _number(self._env, name) > 1 and self._has_number(form)
+        ]
+
+    def _has_number(self, form: Form) -> bool:
+        return any(number.numbers(form) for number in self._numbers)
+
+    def meets_elsewhere(self, name: str) -> bool:
+        """Return whether the variable names another host, at which all nodes meet."""
+        form = self.forms.get(name)
+        is_meeting = bool(_MEETINGS.fullmatch(name))
+        if form and not is_meeting and (form.kind == "leader" or form.number == "0"):
+            counted = self._counted(form)
+            is_sure = form.is_sure or self._has_number(form) or max(counted, default=0) > 1
+            is_meeting = is_sure and 1 not in counted
+        return is_meeting and _is_elsewhere(self._env[name], self._facts)
+
+    def _counted(self, form: Form) -> list[int]:
+        """Return the numbers that the same platform counts."""
+        return [
+            _number(self._env, name)
+            for name, other in self.forms.items()
+            if other.kind == "count" and form.of and other.of[:1] == form.of[:1]
+        ]
+
+    def lists(self) -> list[str]:
+        """Return the lists of a platform that name several hosts together.
+
+        A list of HOSTS may be of a service: it counts if this host is in it, too.
+        """
+        hosts: dict[str, set[str]] = {}
+        families: dict[str, str] = {}
+        of_nodes: set[str] = set()
+        for name in self._env:
+            form = self.forms.get(name)
+            is_known = bool(_HOSTS.fullmatch(name))
+            if not is_known and not (form and form.kind == "list"):
+                continue
+            listed = _listed(self._env[name])
+            family = form.of[0] if form and form.of else name.partition("_")[0]
+            families[name] = family
+            hosts.setdefault(family, set()).update(listed)
+            is_sure = is_known or (form and (form.is_sure or self._has_number(form)))
+            if is_sure or any(_is_own(host, self._facts) for host in listed):
+                of_nodes.add(family)
+        several = {family for family in of_nodes if len(hosts[family]) > 1}
+        return [name for name, family in families.items() if family in several]
 
 
 def refuse_several_starts(facts: Facts) -> None:
@@ -156,41 +237,42 @@ def reason(facts: Facts) -> tuple[str, str, str] | None:
     """Return why the hosts are unknown if `several_nodes` or `invalid_counts` find any variables:
     summary, detail, hint."""
     hint = (
-        "set ENTRYPOINT_HOSTS to all nodes, the same list on each; or ENTRYPOINT_PLATFORM=local, to"
-        " run on this node alone"
+        "set ENTRYPOINT_HOSTS to all nodes, the same list on each; or, if this node is to train"
+        " alone, nodes: 1 (ENTRYPOINT_NODES=1)"
     )
     if names := several_nodes(facts):
         summary = "the environment describes several nodes, and nothing names the hosts"
         return summary, _shown(facts, names), hint
-    if names := invalid_counts(facts.env):
+    if names := invalid_counts(facts):
         summary = "the number of nodes is not known: a count is not a whole number of 1 or more"
         return summary, _shown(facts, names), f"fix {names[0]}; or {hint}"
     return None
 
 
-def invalid_counts(env: Mapping[str, str]) -> tuple[str, ...]:
+def invalid_counts(facts: Facts) -> tuple[str, ...]:
     """Return the variables that count nodes or processes and are no whole number of 1 or more;
     none if another one is.
 
     Such a variable may be another program's, so it counts only next to one that numbers a node or a
     process, or says where they meet. One with a prefix of its own needs one with the same prefix.
     """
-    counts = {name: match[1] or "" for name in env if (match := _NODES.fullmatch(name))}
-    counts |= {size: "" for size, _, _ in _PROCESSES}
-    counts = {name: prefix for name, prefix in counts.items() if env.get(name, "").strip()}
+    env, forms = facts.env, _Variables(facts).forms
+    counts = {
+        name: form.of
+        for name, form in forms.items()
+        if form.kind == "count" and form.unit in _COUNTED
+    }
+    counts |= {size: () for size, _, _ in _PROCESSES if env.get(size, "").strip()}
     if any(_number(env, name) > 0 for name in counts):
         return ()
-    others = [*_named(env, _NODE), *_named(env, _MEETINGS), *(rank for _, _, rank in _PROCESSES)]
-    others = [name for name in others if env.get(name, "").strip()]
-    return tuple(name for name in counts if any(other.startswith(counts[name]) for other in others))
+    numbers = [form.of for form in forms.values() if form.kind in ("index", "leader")]
+    return tuple(
+        name for name, of in counts.items() if any(other[: len(of)] == of for other in numbers)
+    )
 
 
 def _shown(facts: Facts, names: Iterable[str]) -> str:
     return some((f"{name} is {facts.env[name].strip()[:60]!r}" for name in names), _SHOWN)
-
-
-def _named(env: Mapping[str, str], pattern: re.Pattern[str]) -> Iterator[str]:
-    return (name for name in env if pattern.fullmatch(name))
 
 
 def _number(env: Mapping[str, str], name: str) -> int:
@@ -210,17 +292,12 @@ def _on_others(env: Mapping[str, str], size: str, local: str, rank: str) -> Iter
     yield from (name for name, first in ((size, 0), (rank, 1)) if _number(env, name) + first > here)
 
 
-def _lists(env: Mapping[str, str]) -> list[str]:
-    """Return the lists of a platform that name several hosts together."""
-    hosts: dict[str, set[str]] = {}
-    names = list(_named(env, _HOSTS))
-    for name in names:
-        entries = re.split(r"[\s,;\"]+", env[name].strip('[]"'))
-        # LSB_MCPU_HOSTS has numbers between the hosts; Slurm writes a[1-2] for several.
-        listed = {listener(entry)[0] for entry in entries if entry and not entry.isdigit()}
-        more = {"several"} if any("[" in entry for entry in entries) else set()
-        hosts.setdefault(name.partition("_")[0], set()).update(listed, more)
-    return [name for name in names if len(hosts[name.partition("_")[0]]) > 1]
+def _listed(text: str) -> set[str]:
+    """Return the hosts of a list; one more if Slurm's a[1-2] may be several."""
+    entries = re.split(r"[\s,;\"]+", text.strip('[]"'))
+    # LSB_MCPU_HOSTS has numbers between the hosts
+    listed = {listener(entry)[0] for entry in entries if entry and not entry.isdigit()}
+    return listed | {"several" for entry in entries if "[" in entry}
 
 
 def _has_others(text: str) -> bool:
@@ -245,8 +322,14 @@ def _has_others(text: str) -> bool:
 def _is_elsewhere(meeting: str, facts: Facts) -> bool:
     """Return whether the nodes meet at another host than this one, by its name or address."""
     host = listener(meeting.strip().rpartition("//")[2])[0].lower().rstrip(".")
-    if address := ip(host):
-        here = {interface.address for interface in facts.interfaces}
-        return not (address.is_loopback or address.is_unspecified or host in here)
-    own = facts.hostname.lower()
-    return bool(host) and host not in ("localhost", own) and host.split(".")[0] != own.split(".")[0]
+    address = ip(host)
+    is_loopback = address and (address.is_loopback or address.is_unspecified)
+    return not (is_loopback or host in ("", "localhost") or _is_own(host, facts))
+
+
+def _is_own(host: str, facts: Facts) -> bool:
+    """Return whether this host has the name or the address."""
+    if ip(host):
+        return host in {interface.address for interface in facts.interfaces}
+    own, host = facts.hostname.lower(), host.lower().rstrip(".")
+    return host == own or (bool(host) and host.split(".")[0] == own.split(".")[0])

@@ -15,7 +15,7 @@ MARKS: tuple[dict[str, tuple[str, ...]], ...] = (
     {
         "azureml": ("AZUREML_NODE_COUNT", "AZUREML_RUN_ID"),
         "dstack": ("DSTACK_NODE_RANK", "DSTACK_RUN_ID"),
-        "modelarts": ("MA_JOB_DIR", "MA_VJ_NAME", "MA_NUM_HOSTS"),
+        "modelarts": ("MA_JOB_DIR", "MA_VJ_NAME", "MA_NUM_HOSTS", "DLS_TASK_NUMBER"),
         "sagemaker": ("TRAINING_JOB_NAME", "SM_HOSTS"),
         "skypilot": ("SKYPILOT_NODE_RANK", "SKYPILOT_TASK_ID"),
         "vertex": ("CLUSTER_SPEC",),
