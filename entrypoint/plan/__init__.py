@@ -202,6 +202,8 @@ def with_supervisor(
         options += ["--label", f"[{program.label}] "]
     if program.rank and not launch.becomes_program:
         options += ["--nested", str(program.rank)]
+    if launch.becomes_program and topology.me and spec.calls(len(topology.nodes)):
+        options += ["--nested", f"node {topology.me}"]
     if launch.forwards:
         options += ["--signals", "group"]
     through = "pipe" if launch.ranks.unite else "ranks" if launch.ranks.reports == "both" else ""

@@ -364,6 +364,25 @@ def test_a_program_s_supervisor_knows_its_number_and_where_its_lines_go(
     assert not unite or unite[unite.index("--node") + 1] == "worker-0"
 
 
+@pytest.mark.parametrize(
+    ("text", "nested"),
+    [
+        ("launcher: plain\nnode_rank: 1", "node 1"),
+        ("launcher: plain\nnode_rank: 0", None),  # one node alone makes no copies
+        ("launcher: plain\nnode_rank: 1\nroll_call: none", None),  # each is a job of its own
+        ("launcher: jax\nnode_rank: 1", "1"),
+    ],
+)
+def test_a_program_s_supervisor_knows_which_launchers_may_start(
+    text: str, nested: str | None
+) -> None:
+    text = f"hosts: [a, b]\nlogs: {{timestamps: utc}}\n{text}"
+    made = build(text)
+    spec, _ = settle(text, facts())
+    words = planning.with_supervisor(made.launch, 0, spec, made.topology)
+    assert (words[words.index("--nested") + 1] if "--nested" in words else None) == nested
+
+
 # --------------------------------------------------------------------------------------------------
 # What the roll call brought
 
