@@ -83,8 +83,17 @@ _SHOWN = 6  # variables in one message
 
 def inherited(env: Mapping[str, str]) -> dict[str, str]:
     """Return the container's variables without those that number a rank, or say where ranks meet:
-    each launcher sets its own, and so may the user, by the spec's `env`."""
-    return {name: value for name, value in env.items() if not _OF_A_RANK.fullmatch(name)}
+    each launcher sets its own, and so may the user, by the spec's `env`.
+
+    In a step of Slurm also without PMIx's: srun's plugin names components for its own tasks, and
+    another MPI that lacks one ends.
+    """
+    of_step = "PMIX_" if is_step(env) else "\0"
+    return {
+        name: value
+        for name, value in env.items()
+        if not (_OF_A_RANK.fullmatch(name) or name.startswith(of_step))
+    }
 
 
 def several_nodes(facts: Facts) -> tuple[str, ...]:

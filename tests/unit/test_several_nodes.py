@@ -304,6 +304,28 @@ def test_what_the_user_says_stays(launcher: str) -> None:
         assert (env["OMPI_COMM_WORLD_RANK"], env["PMI_RANK"]) == ("3", "4")
 
 
+STEP = {"SLURM_STEP_ID": "0", "PMIX_MCA_psec": "munge", "PMIX_SECURITY_MODE": "munge,native"}
+
+
+@pytest.mark.promise("PMIx settings of a step of Slurm reach no program")
+@pytest.mark.parametrize("launcher", ["plain", "mpirun", "torchrun"])
+def test_a_step_s_pmix_settings_are_dropped(launcher: str) -> None:
+    """They are for srun's own tasks; those of the spec's `env` are for the job"""
+    for text, env in ((TWO, STEP), (ONE.format(2), STEP)):
+        for found in environments(launcher, text, env):
+            assert [name for name in found if name.startswith("PMIX_")] == []
+        given = f"{text}env: {{PMIX_MCA_gds: hash}}\n"
+        assert {found["PMIX_MCA_gds"] for found in environments(launcher, given, env)} == {"hash"}
+
+
+@pytest.mark.control("PMIx settings of a step of Slurm reach no program")
+def test_pmix_settings_of_an_image_stay() -> None:
+    """A batch script and a container have those that the image or its user has set"""
+    for step in ({}, {"SLURM_STEP_ID": "4294967291"}):
+        for found in environments("mpirun", TWO, {**STEP, "SLURM_STEP_ID": "", **step}):
+            assert found["PMIX_MCA_psec"] == "munge"
+
+
 def test_the_only_program_gets_numbers_of_this_job() -> None:
     """Under plain, a variable that the container has gets this job's value; others stay unset"""
     container = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "other", "MASTER_PORT": "23456"}
