@@ -54,6 +54,8 @@ SECRETS = {
 # Platforms that start programs of every kind: one is part of a job only if a setting of ours is
 # present.
 ANY_PROGRAM = ("local", "kubernetes", "jobset")
+# Platforms that read why a job failed from a file, which is written at its end.
+READ_REASONS = ("sagemaker",)
 # Files that a platform creates in its containers. A name that ends with / is a folder of files.
 FILES = ("/opt/ml/input/config/resourceconfig.json", "/etc/mpi/hostfile", "/etc/volcano/")
 # Scripts of users that a platform's own boot would run first: the variable with the parent folder

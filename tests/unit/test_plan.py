@@ -162,6 +162,16 @@ def test_one_node_becomes_its_program_unless_something_has_to_stay(text: str, mo
     assert build(text).mode == mode
 
 
+@pytest.mark.parametrize(("name", "mode"), [("sagemaker", "local"), ("kubernetes", "exec")])
+def test_a_platform_that_reads_the_reason_gets_it_from_one_program_too(
+    name: str, mode: str
+) -> None:
+    """SageMaker reads /opt/ml/output/failure, which is written at the end"""
+    _, topology = settle("command: [prog]", facts())
+    spec = load("command: [prog]", "job.yaml", {}, {})
+    assert planning.settle(spec, facts(), replace(topology, platform=name)).mode == mode
+
+
 # --------------------------------------------------------------------------------------------------
 # How many ranks really start
 
