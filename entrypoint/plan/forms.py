@@ -17,9 +17,9 @@ def _nouns(text: str) -> frozenset[str]:
 
 
 # A container is one of these; it may hold several of all others: a data loader has workers, too.
-_NODES = _nouns("NODE HOST MACHINE REPLICA INSTANCE POD CONTAINER")
+_NODES = _nouns("NODE HOST MACHINE REPLICA POD CONTAINER")
 # The number of one of these is that of a container.
-_PLACES = _NODES | _nouns("WORKER TASK TRAINER MEMBER PEER ROLE ALLOC COMPLETION GLOBAL")
+_PLACES = _NODES | _nouns("INSTANCE WORKER TASK TRAINER MEMBER PEER ROLE ALLOC COMPLETION GLOBAL")
 _GROUPS = _nouns("GROUP GANG CLUSTER WORLD NAMESPACE ARRAY JOB")  # these have a SIZE
 _UNITS = _PLACES | _GROUPS | {"PROC", "PROCESS"}
 _LISTED = _PLACES - {"HOST", "TASK"}
@@ -37,6 +37,23 @@ _CAMEL = re.compile("(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|[.-]")
 _JOINED = re.compile("(N)((?:NODE|HOST|TASK|WORKER|PROC|POD)S)|(NODE|PROC)(ID|NUM|NO|LIST)")
 
 
+# What words do not say: known names -> what they are.
+_KNOWN = {
+    "count": re.compile(
+        "GROUP_WORLD_SIZE|LWS_GROUP_SIZE|HOROVOD_CROSS_SIZE|MEGASCALE_NUM_SLICES|(VC|MLP)_.+_NUM"
+        "|DLS_TASK_NUMBER"
+    ),
+    "index": re.compile("(GROUP|HOROVOD_CROSS)_RANK|MEGASCALE_SLICE_ID|DMLC_NUM_SERVER"),
+    "list": re.compile(
+        "(VC|MLP)_.+_HOSTS?|(SM|LSB|LSB_MCPU)_HOSTS|AZ_BATCH_.+_LIST|PADDLE_TRAINERS"
+    ),
+    "leader": re.compile(
+        "PET_(MASTER_ADDR|RDZV_ENDPOINT)|PADDLE_MASTER|DMLC_(PS_ROOT|TRACKER)_URI|MS_SCHED_HOST"
+        "|HOROVOD_GLOO_RENDEZVOUS_ADDR|AZ_BATCH_MASTER_NODE|JAX_COORDINATOR_ADDRESS"
+    ),
+}
+
+
 @dataclass(frozen=True)
 class Form:
     """What the words of a variable's name say."""
@@ -49,16 +66,25 @@ class Form:
 
     def numbers(self, other: Form) -> bool:
         """Return whether this is the number of one of what the other form counts or names."""
+        if self.kind not in ("index", "id"):
+            return False
+        if not self.of:
+            return self.kind == "index" and not other.of and self.unit == other.unit != ""
         if not self.unit:
-            return bool(self.of) and self.of == other.of
+            return self.of == other.of
         is_any = self.unit == other.unit or self.kind == "index" or other.kind != "count"
-        same = self.of[:1] == other.of[:1]
-        return same and (self.unit == other.unit or (is_any and bool(self.of)))
+        return is_any and self.is_beside(other)
+
+    def is_beside(self, other: Form) -> bool:
+        """Return whether both are variables of one platform, by its name."""
+        return bool(self.of) and self.of[:1] == other.of[:1]
 
 
 def form_of(name: str) -> Form | None:
     """Return what the name of a variable says; None if it says nothing of nodes and processes."""
     words = _words(name)
+    if kind := next((kind for kind, known in _KNOWN.items() if known.fullmatch(name)), ""):
+        return Form(kind, tuple(words[:1]), "NODE", is_sure=True)
     last = words.pop() if words else ""
     if _OTHERS.intersection(words[:-1] if last == "SIZE" else words):
         return None
@@ -70,7 +96,7 @@ def form_of(name: str) -> Form | None:
     of = tuple(words[:-1] if unit else words)
     if unit and (last in _COUNTS or (last == "SIZE" and unit in _GROUPS)):
         return Form("count", of, unit, is_sure=unit in _NODES)
-    if last in _INDEXES:
+    if last in _INDEXES or (unit, last) == ("WORKER", "ID"):
         return Form("index", of, unit, is_sure=unit in _PLACES)
     if last in _IDS:
         return Form("id", of, unit)

@@ -15,17 +15,11 @@ from entrypoint.base.errors import ConfigError
 from entrypoint.base.interfaces import ip
 from entrypoint.base.model import Facts
 from entrypoint.base.text import digits, from_json, some
+from entrypoint.base.values import replace
 from entrypoint.plan.forms import Form, form_of
 from entrypoint.platforms._clues import listener
 from entrypoint.platforms._slurm import is_step, most
 
-# What the words of a name do not say. Numbers of nodes, and of one of them, from 0.
-_NODES = re.compile(
-    "GROUP_WORLD_SIZE|LWS_GROUP_SIZE|HOROVOD_CROSS_SIZE|MEGASCALE_NUM_SLICES|(VC|MLP)_.+_NUM"
-    "|DLS_TASK_NUMBER"
-)
-_NODE = re.compile("(.*_)?WORKER_ID|(GROUP|HOROVOD_CROSS)_RANK|MEGASCALE_SLICE_ID|DMLC_NUM_SERVER")
-_HOSTS = re.compile("(VC|MLP)_.+_HOSTS?|(SM|LSB|LSB_MCPU)_HOSTS|AZ_BATCH_.+_LIST|PADDLE_TRAINERS")
 _CLUSTERS = re.compile("(.*_)?(CONFIG|CLUSTER_SPEC)")  # JSON with the hosts of each task
 
 
@@ -64,11 +58,6 @@ _LOCAL = _table("""
 _STEP = ("SLURM_STEP_NUM_TASKS", "SLURM_STEP_NUM_NODES")  # which srun sets
 # Tasks on each of its nodes; the second is the job's setting, if the step has none of its own.
 _TASKS = ("SLURM_STEP_TASKS_PER_NODE", "SLURM_NTASKS_PER_NODE")
-# Where all nodes meet, which one of them is.
-_MEETINGS = re.compile(
-    "PET_(MASTER_ADDR|RDZV_ENDPOINT)|PADDLE_MASTER|DMLC_(PS_ROOT|TRACKER)_URI|MS_SCHED_HOST"
-    "|HOROVOD_GLOO_RENDEZVOUS_ADDR|AZ_BATCH_MASTER_NODE|JAX_COORDINATOR_ADDRESS"
-)
 _COUNTED = ("NODE", "HOST", "MACHINE")  # one of these is one node
 # Not inherited: torch's and ours, those of MPI and of process managers, Slurm's and JAX's.
 _OF_A_RANK = re.compile(
@@ -100,19 +89,40 @@ def several_nodes(facts: Facts) -> tuple[str, ...]:
     """Return the variables that say that the job has several nodes; none if it has one.
 
     A number of processes says nothing of nodes if another variable counts one node, and a meeting
-    point elsewhere says nothing if another one counts one process.
+    point elsewhere says nothing if another one counts one process. What may be another program's,
+    such as a number of workers or the host of a master, counts next to the number of this one of
+    them, or to both on one platform.
     """
-    env, variables = facts.env, _Variables(facts)
-    nodes = {name: _largest(env[name]) for name in env if variables.counts_nodes(name)}
+    env, forms = facts.env, _forms(facts)
     sizes = {size: _number(env, size) for size, _, _ in _PROCESSES if size in env}
+    counts = {name: form for name, form in forms.items() if form.kind == "count"}
+    nodes = {name: _number(env, name) for name, form in counts.items() if form.is_sure}
     processes = [name for family in _PROCESSES for name in _on_others(env, *family)]
-    processes += variables.parts({*nodes, *sizes})
-    meetings = [name for name in env if variables.meets_elsewhere(name)]
+    processes += [
+        name
+        for name, form in counts.items()
+        if name not in {*nodes, *sizes} and _number(env, name) > 1
+        if _is_job(form, forms.values())
+    ]
+    meetings = [
+        name
+        for name, form in forms.items()
+        if (form.kind == "leader" or form.number == "0") and _is_elsewhere(env[name], facts)
+        if form.is_sure or _is_job(form, forms.values())
+        if 1 not in [_number(env, count) for count in counts if form.is_beside(counts[count])]
+    ]
     names = [name for name, number in nodes.items() if number > 1]
-    names += [name for name in env if variables.numbers_node(name) and _number(env, name) > 0]
+    names += [
+        name
+        for name, form in forms.items()
+        if form.kind == "index" and form.is_sure and _number(env, name) > 0
+    ]
     names += [name for name in env if _CLUSTERS.fullmatch(name) and _has_others(env[name])]
-    names += variables.lists()
-    is_one_node = any(number == 1 and variables.counts_all(name) for name, number in nodes.items())
+    names += _lists(facts, forms)
+    # a replica may be another program's
+    is_one_node = any(
+        number == 1 and forms[name].unit in _COUNTED for name, number in nodes.items()
+    )
     if processes and (meetings or not is_one_node):
         names += processes
     if meetings and (names or not (is_one_node or 1 in sizes.values())):
@@ -120,92 +130,27 @@ def several_nodes(facts: Facts) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-class _Variables:
-    """The variables of a container, with what their names say.
-
-    What may be another program's, such as a number of workers or the host of a master, counts next
-    to the number of this one of them, which only a platform gives.
-    """
-
-    def __init__(self, facts: Facts) -> None:
-        self._facts = facts
-        self._env = env = facts.env
-        set_names = (name for name, value in env.items() if value.strip())
-        self.forms = {name: form for name in set_names if (form := form_of(name))}
-        self._numbers = [
-            form
-            for name, form in self.forms.items()
-            if form.kind in ("index", "id") and digits(env[name].strip()) is not None
-        ]
-
-    def counts_nodes(self, name: str) -> bool:
-        """Return whether the variable is a number of nodes."""
-        form = self.forms.get(name)
+def _forms(facts: Facts) -> dict[str, Form]:
+    """Return what the names of the variables say that have a value which fits."""
+    forms = {}
+    for name, value in facts.env.items():
+        form = form_of(name) if value.strip() else None
+        is_number = digits(value.strip()) is not None
         if form and form.kind == "plural":
-            return digits(self._env[name].strip()) is not None
-        return bool(_NODES.fullmatch(name) or (form and form.kind == "count" and form.is_sure))
+            form = replace(form, kind="count") if is_number else None
+        if form and (is_number or form.kind != "id"):
+            forms[name] = form
+    return forms
 
-    def counts_all(self, name: str) -> bool:
-        """Return whether it counts the nodes of the job: replicas may be another program's."""
-        return name not in self.forms or self.forms[name].unit in _COUNTED
 
-    def numbers_node(self, name: str) -> bool:
-        """Return whether the variable is the number of one node, from 0."""
-        form = self.forms.get(name)
-        return bool(_NODE.fullmatch(name) or (form and form.kind == "index" and form.is_sure))
-
-    def parts(self, others: Collection[str]) -> list[str]:
-        """Return the variables but `others` that count several processes, of which this is one."""
-        return [
-            name
-            for name, form in self.forms.items()
-            if form.kind == "count" and name not in others
-            if _number(self._env, name) > 1 and self._has_number(form)
-        ]
-
-    def _has_number(self, form: Form) -> bool:
-        return any(number.numbers(form) for number in self._numbers)
-
-    def meets_elsewhere(self, name: str) -> bool:
-        """Return whether the variable names another host, at which all nodes meet."""
-        form = self.forms.get(name)
-        is_meeting = bool(_MEETINGS.fullmatch(name))
-        if form and not is_meeting and (form.kind == "leader" or form.number == "0"):
-            counted = self._counted(form)
-            is_sure = form.is_sure or self._has_number(form) or max(counted, default=0) > 1
-            is_meeting = is_sure and 1 not in counted
-        return is_meeting and _is_elsewhere(self._env[name], self._facts)
-
-    def _counted(self, form: Form) -> list[int]:
-        """Return the numbers that the same platform counts."""
-        return [
-            _number(self._env, name)
-            for name, other in self.forms.items()
-            if other.kind == "count" and form.of and other.of[:1] == form.of[:1]
-        ]
-
-    def lists(self) -> list[str]:
-        """Return the lists of a platform that name several hosts together.
-
-        A list of HOSTS may be of a service: it counts if this host is in it, too.
-        """
-        hosts: dict[str, set[str]] = {}
-        families: dict[str, str] = {}
-        of_nodes: set[str] = set()
-        for name in self._env:
-            form = self.forms.get(name)
-            is_known = bool(_HOSTS.fullmatch(name))
-            if not is_known and not (form and form.kind == "list"):
-                continue
-            listed = _listed(self._env[name])
-            family = form.of[0] if form and form.of else name.partition("_")[0]
-            families[name] = family
-            hosts.setdefault(family, set()).update(listed)
-            is_sure = is_known or (form and (form.is_sure or self._has_number(form)))
-            if is_sure or any(_is_own(host, self._facts) for host in listed):
-                of_nodes.add(family)
-        several = {family for family in of_nodes if len(hosts[family]) > 1}
-        return [name for name, family in families.items() if family in several]
+def _is_job(form: Form, forms: Collection[Form]) -> bool:
+    """Return whether what may be another program's is of a job: another variable numbers one of
+    them, or, for a platform with a name, one counts them and another says where they meet."""
+    kinds = {"count": "leader", "leader": "count"}
+    return any(
+        other.numbers(form) or (other.kind == kinds.get(form.kind) and form.is_beside(other))
+        for other in forms
+    )
 
 
 def refuse_several_starts(facts: Facts) -> None:
@@ -265,7 +210,7 @@ def invalid_counts(facts: Facts) -> tuple[str, ...]:
     Such a variable may be another program's, so it counts only next to one that numbers a node or a
     process, or says where they meet. One with a prefix of its own needs one with the same prefix.
     """
-    env, forms = facts.env, _Variables(facts).forms
+    env, forms = facts.env, _forms(facts)
     counts = {
         name: form.of
         for name, form in forms.items()
@@ -299,6 +244,24 @@ def _on_others(env: Mapping[str, str], size: str, local: str, rank: str) -> Iter
     the others."""
     here = max(1, _number(env, local))
     yield from (name for name, first in ((size, 0), (rank, 1)) if _number(env, name) + first > here)
+
+
+def _lists(facts: Facts, forms: Mapping[str, Form]) -> list[str]:
+    """Return the lists of a platform that name several hosts together.
+
+    A list of HOSTS may be of a service: it counts if this host is in it, too.
+    """
+    hosts: dict[str, set[str]] = {}
+    lists = {name: form for name, form in forms.items() if form.kind == "list"}
+    families = {name: "".join(form.of[:1]) or name for name, form in lists.items()}
+    of_nodes = set()
+    for name, form in lists.items():
+        listed = _listed(facts.env[name])
+        hosts.setdefault(families[name], set()).update(listed)
+        is_job = form.is_sure or _is_job(form, forms.values())
+        if is_job or any(_is_own(host, facts) for host in listed):
+            of_nodes.add(families[name])
+    return [name for name in lists if families[name] in of_nodes and len(hosts[families[name]]) > 1]
 
 
 def _listed(text: str) -> set[str]:

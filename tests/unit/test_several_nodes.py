@@ -113,8 +113,8 @@ SEPARATORS = ["_", "-", "."]
 def drawn(kind: str) -> list[dict[str, str]]:
     """Two-node jobs of a platform that nobody knows: this node counts them, or has a number."""
     nouns = {
-        "node": "node host machine replica instance pod container",
-        "part": "worker task trainer member peer",
+        "node": "node host machine replica pod container",
+        "part": "instance worker task trainer member peer",
     }
     jobs = []
     for prefix, separator, noun in itertools.product(WORDS, SEPARATORS, nouns[kind].split()):
