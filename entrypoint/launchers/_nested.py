@@ -44,13 +44,14 @@ VARIABLES: dict[str, tuple[tuple[str, ...], str, bool]] = {
     "horovodrun": (("HOROVOD_RANK", "HOROVOD_SIZE"), "HOROVOD_SIZE", False),
     "mpirun": (("PMIX_NAMESPACE",), "OMPI_COMM_WORLD_SIZE", False),
 }
-# The same -> the variables of how many processes the job has, and how many of them are on one node.
+# The same -> the variables of the job's size, of its size on this node, and of a number there.
 SIZES = {
-    "torchrun": ("WORLD_SIZE", "LOCAL_WORLD_SIZE"),
-    "deepspeed": ("WORLD_SIZE", "LOCAL_SIZE"),
-    "horovodrun": ("HOROVOD_SIZE", "HOROVOD_LOCAL_SIZE"),
-    "mpirun": ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"),
-}
+    "torchrun": ("WORLD_SIZE", "LOCAL_WORLD_SIZE", "LOCAL_RANK"),
+    "horovodrun": ("HOROVOD_SIZE", "HOROVOD_LOCAL_SIZE", "HOROVOD_LOCAL_RANK"),
+    "mpirun": (
+        "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+    ),
+}  # fmt: skip
 # The launcher whose command line and variables alone say how many nodes it has: those of others may
 # be in a file.
 WITHOUT_FILE = "torchrun"

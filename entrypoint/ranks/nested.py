@@ -68,9 +68,11 @@ class NestedLaunchers:
         is_known = is_launcher == WITHOUT_FILE or not self._of_node
         if is_launcher and is_known and starts_own_job(argv) and not is_joined:
             return name if not is_mpi(name) or self._by_shells(pid) else ""
-        if name := _here_alone(variables) if self._of_node else _starter(variables):
-            return name if not is_mpi(name) or self._by_shells(state(pid)[1]) else ""
-        return ""
+        if self._of_node:
+            launcher, name = _here_alone(variables)
+        else:
+            launcher = name = _starter(variables)
+        return "" if is_mpi(launcher) and not self._by_shells(state(pid)[1]) else name
 
     def _by_shells(self, pid: int) -> bool:
         """Return whether all processes from the rank's own down to the parent of this one are
@@ -93,16 +95,18 @@ def _starter(variables: dict[str, str]) -> str:
     return ""
 
 
-def _here_alone(variables: dict[str, str]) -> str:
-    """Return the launcher that has set these variables, all of whose processes are on this node; ""
-    if none has. A single process of an MPI is no job, since a tool may need it."""
-    for launcher, (size, local) in SIZES.items():
-        number = variables.get(size)
-        is_own = all(variables.get(name) == os.environ.get(name) for name in (size, local))
-        is_job = number not in (None, "1" if size != "WORLD_SIZE" else "")
-        if is_job and number == variables.get(local) and not is_own:
-            return launcher
-    return ""
+def _here_alone(variables: dict[str, str]) -> tuple[str, str]:
+    """Return the launcher whose variables say that its whole job is on this node, and the size that
+    it gives; "" if none does. A single process of an MPI is no job, since a tool may need it."""
+    for launcher, (size, local, rank) in SIZES.items():
+        number = variables.get(size, "")
+        is_own = all(variables.get(name) == os.environ.get(name) for name in (size, local, rank))
+        if is_own or not number.isdecimal() or (number == "1" and launcher != WITHOUT_FILE):
+            continue
+        # The last process of a job has this number on its node only if all others are there, too.
+        if number == variables.get(local) or str(int(number) - 1) == variables.get(rank):
+            return launcher, f"{size}={number}"
+    return "", ""
 
 
 def _newest_process() -> str:

@@ -148,7 +148,7 @@ def of_size(
     return f'starts "{variables}" {seconds}'
 
 
-DEEPSPEED = "WORLD_SIZE LOCAL_SIZE"
+LIGHTNING = "WORLD_SIZE LOCAL_RANK"
 MPI = "OMPI_COMM_WORLD_SIZE OMPI_COMM_WORLD_LOCAL_SIZE"
 
 
@@ -162,10 +162,13 @@ MPI = "OMPI_COMM_WORLD_SIZE OMPI_COMM_WORLD_LOCAL_SIZE"
         ),
         (TORCHRUN, "torchrun"),
         (f"torchrun --standalone --nnodes 1 train.py {LONG}", "torchrun"),
-        (f"sleep 0.3; {of_size(2, 2)}", "torchrun"),
-        (of_size(1, 1), "torchrun"),
-        (of_size(2, 2, DEEPSPEED), "deepspeed"),
-        (of_size(2, 2, MPI), "mpirun"),
+        (f"sleep 0.3; {of_size(2, 2)}", "WORLD_SIZE=2"),
+        (of_size(1, 1), "WORLD_SIZE=1"),
+        (
+            of_size(2, 1, LIGHTNING),
+            "WORLD_SIZE=2",
+        ),  # the second of two, with no number of those here
+        (of_size(2, 2, MPI), "OMPI_COMM_WORLD_SIZE=2"),
     ],
 )
 def test_a_node_does_not_train_alone(program: str, name: str, launcher: Path) -> None:
@@ -184,7 +187,7 @@ def test_a_node_does_not_train_alone(program: str, name: str, launcher: Path) ->
         f"accelerate launch --config_file nodes.yaml train.py {SHORT}",  # the file has the nodes
         f"mpirun {SHORT}",  # the same
         of_size(4, 2, seconds=str(SHORT)),
-        of_size(4, 2, DEEPSPEED, str(SHORT)),
+        of_size(4, 1, LIGHTNING, str(SHORT)),
         of_size(1, 1, MPI, str(SHORT)),
         f"LOCAL_WORLD_SIZE=2 sleep {SHORT}",
     ],
