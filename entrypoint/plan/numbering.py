@@ -20,7 +20,11 @@ from entrypoint.plan.forms import Form, form_of
 from entrypoint.platforms._clues import listener
 from entrypoint.platforms._slurm import is_step, most
 
-_CLUSTERS = re.compile("(.*_)?(CONFIG|CLUSTER_SPEC)")  # JSON with the hosts of each task
+_CLUSTERS = re.compile(
+    "(.*_)?(CONFIG|CLUSTER|CLUSTER_SPEC|TASK_INFO)"
+)  # JSON with the hosts of each task
+
+_ROLES = {"master", "chief", "worker", "ps"}
 
 
 def _table(text: str) -> list[list[str]]:
@@ -283,8 +287,12 @@ def _has_others(text: str) -> bool:
         return False
     if not isinstance(config, dict):
         return False
-    cluster, task = config.get("cluster"), config.get("task")
+    # The two may be in one, or in a variable each: POLYAXON_CLUSTER, POLYAXON_TASK_INFO.
+    bare = {role: hosts for role, hosts in config.items() if role in _ROLES}
+    cluster = config.get("cluster", bare)
+    task = config.get("task", config if {"type", "role"} & config.keys() else None)
     tasks: list[Any] = list(cluster.values()) if isinstance(cluster, dict) else []
+    tasks = [entries.split(",") if isinstance(entries, str) else entries for entries in tasks]
     hosts = sum(len(entries) for entries in tasks if isinstance(entries, (list, dict)))
     own = task if isinstance(task, dict) else {}
     has_others = hosts > 1 or _largest(str(own.get("index"))) > 0
