@@ -110,7 +110,7 @@ def _resized(spec: JobSpec, nodes: int, target: str, needs_names: bool) -> JobSp
     slots = {HostEntry.of(host).slots for host in spec.hosts}
     reason = f"the target {target} needs a name for each node" if needs_names else ""
     reason = reason or "they have different slots" * (len(slots) > 1)
-    reason = reason or "the job is elastic (`nodes`)" * bool(spec.nodes)
+    reason = reason or "the job is elastic (`nodes`)" * bool(spec.elastic)
     if not reason and spec.source("hosts").origin == "spec":
         suffix = f":{count}" if (count := slots.pop()) else ""
         return replace(spec, hosts=tuple(f"node-{rank}{suffix}" for rank in range(nodes)))

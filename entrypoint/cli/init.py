@@ -18,9 +18,11 @@ COMMAND = Command(
 
 
 def act(args: argparse.Namespace, log: Logger) -> int:
-    """Write the file. Returns 0."""
+    """Write the file, and log what a start of several nodes lacks besides it. Returns 0."""
+    from entrypoint.base.errors import EntrypointError
     from entrypoint.plan import locate, without_boot_script
     from entrypoint.spec import left_out
+    from entrypoint.system import keys
     from entrypoint.tools.adopt.init import document, head, settings
 
     # One file for all nodes: this machine needs no place among the hosts.
@@ -31,5 +33,10 @@ def act(args: argparse.Namespace, log: Logger) -> int:
     topology = locate(spec, facts)
     text = document(head(topology), list(settings(spec, topology, os.curdir, replaced)))
     outputs.note_left_out(left_out(spec), log)
+    if spec.calls(len(topology.nodes)):
+        try:
+            keys.require(spec, topology)
+        except EntrypointError as error:
+            log(f"run would end: {error.outcome.reason}; exit {error.status}")
     hint = f"try: entrypoint plan --spec {args.out}"
     return outputs.give(text, args.out, log, hint)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 
+from entrypoint.base.errors import ConfigError
 from entrypoint.base.model import EnvVar, Facts, Plan, Program
 from entrypoint.base.text import one_line
+from entrypoint.base.values import replace
 from entrypoint.cli import inputs
 from entrypoint.cli.parser import PROGRAM, Command
 from entrypoint.output.log import Logger, answer
@@ -22,12 +24,24 @@ COMMAND = Command(
 
 def act(args: argparse.Namespace, log: Logger) -> int:
     """Print the plan. Returns 0, or the status with which `run` would refuse it."""
-    from entrypoint.plan import settle
+    from entrypoint.plan import locate, settle
     from entrypoint.plan.show import plan_json, plan_text
     from entrypoint.system import checks
 
     spec, facts = inputs.job(args)
-    plan, refused = checks.dry_run(spec, facts, settle(inputs.with_program(args, spec), facts), log)
+    spec = inputs.with_program(args, spec)
+    unknown = []
+    try:
+        topology = locate(spec, facts)
+    except ConfigError as error:  # as on a laptop, which is none of the nodes
+        if not error.summary.startswith("EP202"):
+            raise
+        unknown = [error.outcome]
+        spec = replace(spec, node_rank=0)
+        topology = locate(spec, facts)
+        log("this is the plan of worker-0; --node-rank 1 shows that of worker-1")
+    plan, refused = checks.dry_run(spec, facts, settle(spec, facts, topology), log)
+    refused = [*unknown, *refused]
     if args.json:
         answer(plan_json(spec, plan))
     else:

@@ -44,6 +44,17 @@ VARIABLES: dict[str, tuple[tuple[str, ...], str, bool]] = {
     "horovodrun": (("HOROVOD_RANK", "HOROVOD_SIZE"), "HOROVOD_SIZE", False),
     "mpirun": (("PMIX_NAMESPACE",), "OMPI_COMM_WORLD_SIZE", False),
 }
+# The same -> the variables of the job's size, of its size on this node, and of a number there.
+SIZES = {
+    "torchrun": ("WORLD_SIZE", "LOCAL_WORLD_SIZE", "LOCAL_RANK"),
+    "horovodrun": ("HOROVOD_SIZE", "HOROVOD_LOCAL_SIZE", "HOROVOD_LOCAL_RANK"),
+    "mpirun": (
+        "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+    ),
+}  # fmt: skip
+# The launcher whose command line and variables alone say how many nodes it has: those of others may
+# be in a file.
+WITHOUT_FILE = "torchrun"
 # Programs that start another one: options with a value, and the number of arguments before the
 # program.
 _WRAPPERS: dict[str, tuple[str, int]] = {

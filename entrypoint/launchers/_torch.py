@@ -128,7 +128,7 @@ def _barrier(spec: JobSpec, topology: Topology) -> tuple[EnvVar, ...]:
     if spec.calls(len(topology.nodes)):
         # Nodes of the roll call are stopped together. But a lost node of an elastic job never
         # reaches the barrier: the others wait as long as torch's default.
-        waits = topology.is_leader and not spec.nodes
+        waits = topology.is_leader and not spec.elastic
         forever = EnvVar("EXIT_BARRIER", str(_AS_LONG_AS_THE_JOB), "the roll call", default=True)
         return (forever,) if waits else ()
     # Nothing is known of the others, so the wait is bounded.
@@ -155,7 +155,7 @@ def script(spec: JobSpec, topology: Topology, name: str, origin: str) -> File:
     found = ("default", "platform") if topology.platform == "modelarts" else ("default",)
     is_given = topology.origins.get("hosts", Source("spec")).origin not in found
     is_torchrun = name == "torchrun"
-    elastic = spec.nodes or "" if is_torchrun else ""
+    elastic = spec.elastic or "" if is_torchrun else ""
     # One node meets no others, and a platform may start several with a script for one.
     is_named = is_given and (topology.has_peers or bool(elastic))
     slots = [node.slots for node in topology.nodes]
@@ -203,7 +203,7 @@ def backend(spec: JobSpec) -> str:
     """
     if spec.torch.rdzv_backend != "auto":
         return spec.torch.rdzv_backend
-    return "c10d" if spec.nodes or restarts(spec) else "static"
+    return "c10d" if spec.elastic or restarts(spec) else "static"
 
 
 def wait(spec: JobSpec) -> int:
@@ -214,5 +214,5 @@ def wait(spec: JobSpec) -> int:
 def restarts(spec: JobSpec) -> int:
     """Return torchrun's restarts; an elastic job has some by default, since processes fail when a
     node is lost."""
-    is_elastic_default = spec.nodes and spec.source("torch.max_restarts") == DEFAULT
+    is_elastic_default = spec.elastic and spec.source("torch.max_restarts") == DEFAULT
     return _ELASTIC_RESTARTS if is_elastic_default else spec.torch.max_restarts

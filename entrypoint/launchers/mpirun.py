@@ -165,7 +165,7 @@ def script(spec: JobSpec, topology: Topology, origin: str) -> File:
     context = {
         "origin": origin,
         "settings": "\n".join(settings),
-        "nodes": spec.nodes,
+        "nodes": spec.elastic,
         **carried(spec),
     }
     return file("mpirun/run_mpi.sh.j2", context, 0o755)

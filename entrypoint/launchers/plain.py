@@ -19,7 +19,8 @@ def plan(spec: JobSpec, topology: Topology) -> Launch:
     """Return the unchanged command; on several nodes, variables tell each its place among them.
 
     If each node has one slot, the program is the rank of its node, and gets the variables of
-    torchrun. Otherwise it starts the processes of its node itself.
+    torchrun. Otherwise it starts the processes of its node itself, and is ended where it starts
+    them as a job of this node alone (ranks/nested.py).
     """
     many = topology.has_peers
     rank, *meeting = place(spec, topology)
@@ -28,6 +29,8 @@ def plan(spec: JobSpec, topology: Topology) -> Launch:
     names = EnvVar(
         "NODE_HOSTS", ",".join(node.where for node in topology.nodes), hosts, default=True
     )
+    slots = topology.origin("slots")
+    processes = EnvVar("NPROC_PER_NODE", str(topology.this.slots), slots, default=True)
     numbers = {
         "RANK": rank.value,
         "WORLD_SIZE": nodes.value,
@@ -38,6 +41,7 @@ def plan(spec: JobSpec, topology: Topology) -> Launch:
     is_rank = topology.world_size == len(topology.nodes)
     env = (
         *(replace(var, corrects=not many) for var in (rank, nodes, names, *meeting)),
+        *((processes,) if many else ()),
         *(
             EnvVar(name, value, "one slot a node", default=True, corrects=not (many and is_rank))
             for name, value in numbers.items()

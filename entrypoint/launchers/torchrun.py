@@ -94,11 +94,11 @@ def _without_conf(options: Sequence[str]) -> tuple[list[str], str]:
 
 def _least(spec: JobSpec, topology: Topology) -> int | None:
     """Return the smallest number of nodes of an elastic job; None for other jobs."""
-    if spec.nodes is None:
+    if spec.elastic is None:
         return None
-    minimum, maximum = map(int, spec.nodes.split(":"))
+    minimum, maximum = map(int, spec.elastic.split(":"))
     hosts = len(topology.nodes)
-    detail = spec.nodes
+    detail = spec.elastic
     if maximum != hosts:
         summary = "EP120 the maximum must equal the number of hosts"
         detail = f"{maximum}, with {count(hosts, 'host')} ({topology.origin('hosts')})"

@@ -21,6 +21,7 @@ from entrypoint.plan import cpus
 from entrypoint.plan.members import assume_members, attempt_env, check_networks, working
 from entrypoint.plan.numbering import inherited
 from entrypoint.plan.topology import build, no_spares, site_of
+from entrypoint.platforms import READ_REASONS
 from entrypoint.spec import JobSpec, logs
 
 # What only concerns the process it was set for, or must not reach a program at all.
@@ -210,6 +211,8 @@ def with_supervisor(
         options += ["--label", f"[{program.label}] "]
     if program.rank and not launch.becomes_program:
         options += ["--nested", str(program.rank)]
+    if launch.becomes_program and topology.me and spec.calls(len(topology.nodes)):
+        options += ["--nested", f"node {topology.me}"]
     if launch.forwards:
         options += ["--signals", "group"]
     through = "pipe" if launch.ranks.unite else "ranks" if launch.ranks.reports == "both" else ""
@@ -256,6 +259,7 @@ def _mode(
             hint = f"remove roll_call, and give all nodes a secret; or do without {needy}"
             raise ConfigError(f"EP313 {needy} needs the roll call", no_roll_call, hint)
     has_supervisor = spec.logs.any or spec.stall.any or spec.timeouts.job is not None
+    has_supervisor = has_supervisor or topology.platform in READ_REASONS
     is_program = launch.becomes_program and not has_supervisor and not spec.restarts.most
     return "exec" if is_program else "local", no_roll_call
 
@@ -289,10 +293,10 @@ def _launch(spec: JobSpec, launcher: ModuleType, name: str, topology: Topology) 
     launch = cast(Launch, launcher.plan(spec, topology))
     if not launch.becomes_program:
         refuse_launcher(spec, name)
-    if spec.nodes and launch.min_nodes is None:
+    if spec.elastic and launch.min_nodes is None:
         raise ConfigError(
             f"EP120 only torchrun has elastic jobs ({spec.source('nodes')})",
-            f"nodes: {spec.nodes}",
+            f"nodes: {spec.elastic}",
             "set launcher: torchrun, or remove nodes",
         )
     return launch if spec.success == "all" else _ending_with_first(spec, launch)
@@ -304,7 +308,7 @@ def _ending_with_first(spec: JobSpec, launch: Launch) -> Launch:
     Raises ConfigError if nobody knows which one that is.
     """
     is_unknown = launch.completion == "leader" and launch.ranks.reports == "programs"
-    if is_unknown or spec.nodes:
+    if is_unknown or spec.elastic:
         raise ConfigError(
             f"EP120 it is not known which rank is the first ({spec.source('success')})",
             f"success: first, {'the launcher starts ranks by ssh' if is_unknown else 'nodes'}",

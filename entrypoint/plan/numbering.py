@@ -8,33 +8,23 @@ this node. `inherited` removes those that are a rank's own: they are of another 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from entrypoint.base.errors import ConfigError
 from entrypoint.base.interfaces import ip
 from entrypoint.base.model import Facts
 from entrypoint.base.text import digits, from_json, some
+from entrypoint.base.values import replace
+from entrypoint.plan.forms import Form, form_of
 from entrypoint.platforms._clues import listener
 from entrypoint.platforms._slurm import is_step, most
 
-# Numbers of nodes, of which PET_NNODES may be min:max.
-_NODES = re.compile(
-    "(?i)(.*_)?(N_?NODES|NUM_NODES|NODE_NUM|NODES_NUM|NODE_COUNT|NUM_HOSTS|HOST_NUM|NUM_MACHINES)"
-    "|GROUP_WORLD_SIZE|LWS_GROUP_SIZE|HOROVOD_CROSS_SIZE|MEGASCALE_NUM_SLICES|(VC|MLP)_.+_NUM"
-)
-# Numbers of one node, from 0, and of other nodes: 1 means several.
-_NODE = re.compile(
-    "(?i)(.*_)?(NODE_RANK|NODE_INDEX|NODEID|NODENUM|MACHINE_RANK|WORKER_(ID|INDEX|RANK))"
-    "|GROUP_RANK|HOROVOD_CROSS_RANK|MEGASCALE_SLICE_ID|JOB_COMPLETION_INDEX|MLP_ROLE_INDEX"
-    "|(MA|VC|VK|AZ_BATCHAI)_TASK_INDEX|DMLC_NUM_SERVER"
-)
-# Lists of hosts; the tasks of one platform have a list each.
-_HOSTS = re.compile(
-    "(VC|MLP)_.+_HOSTS?|(SM|LSB|LSB_MCPU|TPU_WORKER)_HOST(NAME)?S|NODE_HOSTS|NODE_IP_SLOT_LIST"
-    "|(SLURM|PADDLE|SKYPILOT|DSTACK|AZ_BATCH)_.*(NODELIST|NODES?_IPS|TRAINERS|ENDPOINTS|_LIST)"
-)
-_CLUSTERS = ("TF_CONFIG", "CLUSTER_SPEC")  # JSON with the hosts of each task
+_CLUSTERS = re.compile(
+    "(.*_)?(CONFIG|CLUSTER|CLUSTER_SPEC|TASK_INFO)"
+)  # JSON with the hosts of each task
+
+_ROLES = {"master", "chief", "worker", "ps"}
 
 
 def _table(text: str) -> list[list[str]]:
@@ -72,12 +62,7 @@ _LOCAL = _table("""
 _STEP = ("SLURM_STEP_NUM_TASKS", "SLURM_STEP_NUM_NODES")  # which srun sets
 # Tasks on each of its nodes; the second is the job's setting, if the step has none of its own.
 _TASKS = ("SLURM_STEP_TASKS_PER_NODE", "SLURM_NTASKS_PER_NODE")
-# Where all nodes meet, which one of them is.
-_MEETINGS = re.compile(
-    "(PET_)?MASTER_ADDR|PRIMARY_ADDR|PET_RDZV_ENDPOINT|JAX_COORDINATOR_ADDRESS|PADDLE_MASTER"
-    "|DMLC_(PS_ROOT|TRACKER)_URI|MS_SCHED_HOST|HOROVOD_GLOO_RENDEZVOUS_ADDR|AZ_BATCH_MASTER_NODE"
-    "|LWS_LEADER_ADDRESS"
-)
+_COUNTED = ("NODE", "HOST", "MACHINE")  # one of these is one node
 # Not inherited: torch's and ours, those of MPI and of process managers, Slurm's and JAX's.
 _OF_A_RANK = re.compile(
     "(LOCAL_|ROLE_|GROUP_|NODE_)?RANK|((LOCAL|ROLE|GROUP)_)?WORLD_SIZE|ROLE_NAME|NNODES|NODE_HOSTS"
@@ -91,31 +76,85 @@ _SHOWN = 6  # variables in one message
 
 def inherited(env: Mapping[str, str]) -> dict[str, str]:
     """Return the container's variables without those that number a rank, or say where ranks meet:
-    each launcher sets its own, and so may the user, by the spec's `env`."""
-    return {name: value for name, value in env.items() if not _OF_A_RANK.fullmatch(name)}
+    each launcher sets its own, and so may the user, by the spec's `env`.
+
+    In a step of Slurm also without PMIx's: srun's plugin names components for its own tasks, and
+    another MPI that lacks one ends.
+    """
+    of_step = "PMIX_" if is_step(env) else "\0"
+    return {
+        name: value
+        for name, value in env.items()
+        if not (_OF_A_RANK.fullmatch(name) or name.startswith(of_step))
+    }
 
 
 def several_nodes(facts: Facts) -> tuple[str, ...]:
     """Return the variables that say that the job has several nodes; none if it has one.
 
     A number of processes says nothing of nodes if another variable counts one node, and a meeting
-    point elsewhere says nothing if another one counts one process.
+    point elsewhere says nothing if another one counts one process. What may be another program's,
+    such as a number of workers or the host of a master, counts next to the number of this one of
+    them, or to both on one platform.
     """
-    env = facts.env
-    nodes = {name: _largest(env[name]) for name in _named(env, _NODES)}
+    env, forms = facts.env, _forms(facts)
     sizes = {size: _number(env, size) for size, _, _ in _PROCESSES if size in env}
+    counts = {name: form for name, form in forms.items() if form.kind == "count"}
+    nodes = {name: _number(env, name) for name, form in counts.items() if form.is_sure}
     processes = [name for family in _PROCESSES for name in _on_others(env, *family)]
-    meetings = [name for name in _named(env, _MEETINGS) if _is_elsewhere(env[name], facts)]
+    processes += [
+        name
+        for name, form in counts.items()
+        if name not in {*nodes, *sizes} and _number(env, name) > 1
+        if _is_job(form, forms.values())
+    ]
+    meetings = [
+        name
+        for name, form in forms.items()
+        if (form.kind == "leader" or form.number == "0") and _is_elsewhere(env[name], facts)
+        if form.is_sure or _is_job(form, forms.values())
+        if 1 not in [_number(env, count) for count in counts if form.is_beside(counts[count])]
+    ]
     names = [name for name, number in nodes.items() if number > 1]
-    names += [name for name in _named(env, _NODE) if _number(env, name) > 0]
-    names += [name for name in _CLUSTERS if _has_others(env.get(name, ""))]
-    names += _lists(env)
-    is_one_node = 1 in nodes.values()
+    names += [
+        name
+        for name, form in forms.items()
+        if form.kind == "index" and form.is_sure and _number(env, name) > 0
+    ]
+    names += [name for name in env if _CLUSTERS.fullmatch(name) and _has_others(env[name])]
+    names += _lists(facts, forms)
+    # a replica may be another program's
+    is_one_node = any(
+        number == 1 and forms[name].unit in _COUNTED for name, number in nodes.items()
+    )
     if processes and (meetings or not is_one_node):
         names += processes
     if meetings and (names or not (is_one_node or 1 in sizes.values())):
         names += meetings
     return tuple(dict.fromkeys(names))
+
+
+def _forms(facts: Facts) -> dict[str, Form]:
+    """Return what the names of the variables say that have a value which fits."""
+    forms = {}
+    for name, value in facts.env.items():
+        form = form_of(name) if value.strip() else None
+        is_number = digits(value.strip()) is not None
+        if form and form.kind == "plural":
+            form = replace(form, kind="count") if is_number else None
+        if form and (is_number or form.kind != "id"):
+            forms[name] = form
+    return forms
+
+
+def _is_job(form: Form, forms: Collection[Form]) -> bool:
+    """Return whether what may be another program's is of a job: another variable numbers one of
+    them, or, for a platform with a name, one counts them and another says where they meet."""
+    kinds = {"count": "leader", "leader": "count"}
+    return any(
+        other.numbers(form) or (other.kind == kinds.get(form.kind) and form.is_beside(other))
+        for other in forms
+    )
 
 
 def refuse_several_starts(facts: Facts) -> None:
@@ -156,41 +195,42 @@ def reason(facts: Facts) -> tuple[str, str, str] | None:
     """Return why the hosts are unknown if `several_nodes` or `invalid_counts` find any variables:
     summary, detail, hint."""
     hint = (
-        "set ENTRYPOINT_HOSTS to all nodes, the same list on each; or ENTRYPOINT_PLATFORM=local, to"
-        " run on this node alone"
+        "set ENTRYPOINT_HOSTS to all nodes, the same list on each; or, if this node is to train"
+        " alone, nodes: 1 (ENTRYPOINT_NODES=1)"
     )
     if names := several_nodes(facts):
         summary = "the environment describes several nodes, and nothing names the hosts"
         return summary, _shown(facts, names), hint
-    if names := invalid_counts(facts.env):
+    if names := invalid_counts(facts):
         summary = "the number of nodes is not known: a count is not a whole number of 1 or more"
         return summary, _shown(facts, names), f"fix {names[0]}; or {hint}"
     return None
 
 
-def invalid_counts(env: Mapping[str, str]) -> tuple[str, ...]:
+def invalid_counts(facts: Facts) -> tuple[str, ...]:
     """Return the variables that count nodes or processes and are no whole number of 1 or more;
     none if another one is.
 
     Such a variable may be another program's, so it counts only next to one that numbers a node or a
     process, or says where they meet. One with a prefix of its own needs one with the same prefix.
     """
-    counts = {name: match[1] or "" for name in env if (match := _NODES.fullmatch(name))}
-    counts |= {size: "" for size, _, _ in _PROCESSES}
-    counts = {name: prefix for name, prefix in counts.items() if env.get(name, "").strip()}
+    env, forms = facts.env, _forms(facts)
+    counts = {
+        name: form.of
+        for name, form in forms.items()
+        if form.kind == "count" and form.unit in _COUNTED
+    }
+    counts |= {size: () for size, _, _ in _PROCESSES if env.get(size, "").strip()}
     if any(_number(env, name) > 0 for name in counts):
         return ()
-    others = [*_named(env, _NODE), *_named(env, _MEETINGS), *(rank for _, _, rank in _PROCESSES)]
-    others = [name for name in others if env.get(name, "").strip()]
-    return tuple(name for name in counts if any(other.startswith(counts[name]) for other in others))
+    numbers = [form.of for form in forms.values() if form.kind in ("index", "leader")]
+    return tuple(
+        name for name, of in counts.items() if any(other[: len(of)] == of for other in numbers)
+    )
 
 
 def _shown(facts: Facts, names: Iterable[str]) -> str:
     return some((f"{name} is {facts.env[name].strip()[:60]!r}" for name in names), _SHOWN)
-
-
-def _named(env: Mapping[str, str], pattern: re.Pattern[str]) -> Iterator[str]:
-    return (name for name in env if pattern.fullmatch(name))
 
 
 def _number(env: Mapping[str, str], name: str) -> int:
@@ -210,17 +250,30 @@ def _on_others(env: Mapping[str, str], size: str, local: str, rank: str) -> Iter
     yield from (name for name, first in ((size, 0), (rank, 1)) if _number(env, name) + first > here)
 
 
-def _lists(env: Mapping[str, str]) -> list[str]:
-    """Return the lists of a platform that name several hosts together."""
+def _lists(facts: Facts, forms: Mapping[str, Form]) -> list[str]:
+    """Return the lists of a platform that name several hosts together.
+
+    A list of HOSTS may be of a service: it counts if this host is in it, too.
+    """
     hosts: dict[str, set[str]] = {}
-    names = list(_named(env, _HOSTS))
-    for name in names:
-        entries = re.split(r"[\s,;\"]+", env[name].strip('[]"'))
-        # LSB_MCPU_HOSTS has numbers between the hosts; Slurm writes a[1-2] for several.
-        listed = {listener(entry)[0] for entry in entries if entry and not entry.isdigit()}
-        more = {"several"} if any("[" in entry for entry in entries) else set()
-        hosts.setdefault(name.partition("_")[0], set()).update(listed, more)
-    return [name for name in names if len(hosts[name.partition("_")[0]]) > 1]
+    lists = {name: form for name, form in forms.items() if form.kind == "list"}
+    families = {name: "".join(form.of[:1]) or name for name, form in lists.items()}
+    of_nodes = set()
+    for name, form in lists.items():
+        listed = _listed(facts.env[name])
+        hosts.setdefault(families[name], set()).update(listed)
+        is_job = form.is_sure or _is_job(form, forms.values())
+        if is_job or any(_is_own(host, facts) for host in listed):
+            of_nodes.add(families[name])
+    return [name for name in lists if families[name] in of_nodes and len(hosts[families[name]]) > 1]
+
+
+def _listed(text: str) -> set[str]:
+    """Return the hosts of a list; one more if Slurm's a[1-2] may be several."""
+    entries = re.split(r"[\s,;\"]+", text.strip('[]"'))
+    # LSB_MCPU_HOSTS has numbers between the hosts
+    listed = {listener(entry)[0] for entry in entries if entry and not entry.isdigit()}
+    return listed | {"several" for entry in entries if "[" in entry}
 
 
 def _has_others(text: str) -> bool:
@@ -234,8 +287,12 @@ def _has_others(text: str) -> bool:
         return False
     if not isinstance(config, dict):
         return False
-    cluster, task = config.get("cluster"), config.get("task")
+    # The two may be in one, or in a variable each: POLYAXON_CLUSTER, POLYAXON_TASK_INFO.
+    bare = {role: hosts for role, hosts in config.items() if role in _ROLES}
+    cluster = config.get("cluster", bare)
+    task = config.get("task", config if {"type", "role"} & config.keys() else None)
     tasks: list[Any] = list(cluster.values()) if isinstance(cluster, dict) else []
+    tasks = [entries.split(",") if isinstance(entries, str) else entries for entries in tasks]
     hosts = sum(len(entries) for entries in tasks if isinstance(entries, (list, dict)))
     own = task if isinstance(task, dict) else {}
     has_others = hosts > 1 or _largest(str(own.get("index"))) > 0
@@ -245,8 +302,14 @@ def _has_others(text: str) -> bool:
 def _is_elsewhere(meeting: str, facts: Facts) -> bool:
     """Return whether the nodes meet at another host than this one, by its name or address."""
     host = listener(meeting.strip().rpartition("//")[2])[0].lower().rstrip(".")
-    if address := ip(host):
-        here = {interface.address for interface in facts.interfaces}
-        return not (address.is_loopback or address.is_unspecified or host in here)
-    own = facts.hostname.lower()
-    return bool(host) and host not in ("localhost", own) and host.split(".")[0] != own.split(".")[0]
+    address = ip(host)
+    is_loopback = address and (address.is_loopback or address.is_unspecified)
+    return not (is_loopback or host in ("", "localhost") or _is_own(host, facts))
+
+
+def _is_own(host: str, facts: Facts) -> bool:
+    """Return whether this host has the name or the address."""
+    if ip(host):
+        return host in {interface.address for interface in facts.interfaces}
+    own, host = facts.hostname.lower(), host.lower().rstrip(".")
+    return host == own or (bool(host) and host.split(".")[0] == own.split(".")[0])

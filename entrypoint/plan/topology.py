@@ -159,15 +159,22 @@ def _unknown(id: str, site: Site, field: str) -> ConfigError:
 
 
 def _hosts(spec: JobSpec, facts: Facts, site: Site) -> tuple[list[HostEntry], Source]:
+    is_alone = spec.nodes is not None and not spec.elastic
     if spec.hosts:
         hosts, source = [HostEntry.of(entry) for entry in spec.hosts], spec.source("hosts")
-    elif "hosts" in site.unknown:
+    elif "hosts" in site.unknown and not is_alone:
         raise _unknown("EP201", site, "hosts")
     elif site.hosts:
         hosts, source = _named(site.hosts), _from(site, "hosts")
     else:
         name = facts.hostname or "localhost"
         return [HostEntry(name)], Source("default", "this container's host name")
+    if is_alone and len(hosts) > 1:
+        raise ConfigError(
+            f"EP120 nodes is 1, and several hosts are named ({spec.source('nodes')})",
+            f"{count(len(hosts), 'host')} ({source})",
+            "remove nodes, or name this host alone",
+        )
     _check_hosts(hosts, source)
     return hosts, source
 
@@ -239,6 +246,8 @@ def _node_rank(
 ) -> tuple[int, Source | None]:
     if spec.node_rank is not None:
         rank, source = spec.node_rank, spec.source("node_rank")
+    elif spec.nodes and not spec.elastic:
+        return 0, spec.source("nodes")
     elif site.index is not None:
         rank, source = site.index, _from(site, "node_rank")
     elif "node_rank" in site.unknown and (len(names) > 1 or not spec.hosts):
@@ -307,7 +316,7 @@ def _spares(spec: JobSpec, tasks: Sequence[str]) -> int:
     if not spec.spares:
         return 0
     fixed = {
-        f"nodes: {spec.nodes} already lets the job run on fewer": bool(spec.nodes),
+        f"nodes: {spec.elastic} already lets the job run on fewer": bool(spec.elastic),
         "parameter servers have nodes of their own": {*tasks} != {"worker"},
     }
     if reason := next((reason for reason, holds in fixed.items() if holds), ""):

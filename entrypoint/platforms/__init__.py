@@ -15,7 +15,7 @@ MARKS: tuple[dict[str, tuple[str, ...]], ...] = (
     {
         "azureml": ("AZUREML_NODE_COUNT", "AZUREML_RUN_ID"),
         "dstack": ("DSTACK_NODE_RANK", "DSTACK_RUN_ID"),
-        "modelarts": ("MA_JOB_DIR", "MA_VJ_NAME", "MA_NUM_HOSTS"),
+        "modelarts": ("MA_JOB_DIR", "MA_VJ_NAME", "MA_NUM_HOSTS", "DLS_TASK_NUMBER"),
         "sagemaker": ("TRAINING_JOB_NAME", "SM_HOSTS"),
         "skypilot": ("SKYPILOT_NODE_RANK", "SKYPILOT_TASK_ID"),
         "vertex": ("CLUSTER_SPEC",),
@@ -54,6 +54,8 @@ SECRETS = {
 # Platforms that start programs of every kind: one is part of a job only if a setting of ours is
 # present.
 ANY_PROGRAM = ("local", "kubernetes", "jobset")
+# Platforms that read why a job failed from a file, which is written at its end.
+READ_REASONS = ("sagemaker",)
 # Files that a platform creates in its containers. A name that ends with / is a folder of files.
 FILES = ("/opt/ml/input/config/resourceconfig.json", "/etc/mpi/hostfile", "/etc/volcano/")
 # Scripts of users that a platform's own boot would run first: the variable with the parent folder

@@ -6,7 +6,8 @@ file of the preset MPI image for MA_VJ_NAME's host name rule and for the order o
 variables; "TensorFlow" (preset image) for TF_PS_HOSTS, TF_WORKER_HOSTS and one parameter server a
 node; Volcano's svc plugin for VC_PS_*; "Enabling Dynamic Route Acceleration for Training Jobs"
 (develop-modelarts-0004) for RANK_AFTER_ACC; "Ascend logs" (develop-modelarts-0096) for
-ma-pre-start.sh.
+ma-pre-start.sh; mindspore-ai/models and OTC's "Permission denied" page for the names of its first
+version (DLS_*, BATCH_CUSTOM<N>_HOSTS).
 
 With ROUTE_PLAN=true and at least 3 nodes, the platform renumbers the nodes: RANK_AFTER_ACC is then
 this node's number, and MA_MASTER_INDEX the first worker. No node gets the numbers of all others
@@ -29,7 +30,8 @@ from entrypoint.base.errors import ConfigError
 from entrypoint.base.text import count, some
 from entrypoint.platforms._clues import Clues, Listener, job_name, listener, ports, wrong_ports
 
-_INDEX = ("MA_TASK_INDEX", "VC_TASK_INDEX", "VK_TASK_INDEX")
+_INDEX = ("MA_TASK_INDEX", "VC_TASK_INDEX", "VK_TASK_INDEX", "DLS_TASK_INDEX")
+_V1 = "DLS_TASK_NUMBER"  # its nodes in the platform's first version, which does not count cards
 # "Ascend-Powered-Engine", MA_RUN_METHOD; unset means by rank table
 _RUN_METHODS = (
     "torchrun",
@@ -61,7 +63,9 @@ def read(clues: Clues) -> None:
     _take_index(clues, len(workers), len(servers))
     # 0 is the documented default of a CPU flavour, not a count of processes.
     cards = clues.number("MA_NUM_GPUS")
-    clues.take("slots", cards or 1, "MA_NUM_GPUS" if cards else "MA_NUM_GPUS is empty or 0")
+    if cards or _V1 not in clues.env:
+        clues.take("slots", cards or 1, "MA_NUM_GPUS" if cards else "MA_NUM_GPUS is empty or 0")
+    clues.take_job("BATCH_JOB_ID")
     _take_job(clues)
     _take_launcher(clues)
     if mount := clues.env.get("MA_MOUNT_PATH"):
@@ -153,6 +157,11 @@ def _listeners(clues: Clues, name: str) -> tuple[Listener, ...]:
 
 def _take_hosts(clues: Clues) -> None:
     nodes = clues.number("MA_NUM_HOSTS")
+    if nodes is None and (size := clues.number(_V1)):
+        lists = (_listeners(clues, f"BATCH_CUSTOM{index}_HOSTS") for index in range(size))
+        hosts = tuple(host for each in lists for host, _ in each)
+        clues.take_hosts("BATCH_CUSTOM*_HOSTS", _V1, hosts)
+        return
     # Brackets and ports, as in TensorFlow's lists, are ignored.
     listed = tuple(host for host, _ in _listeners(clues, "VC_WORKER_HOSTS"))
     job = clues.env.get("MA_VJ_NAME")

@@ -10,7 +10,9 @@ from __future__ import annotations
 import os
 
 from entrypoint.launchers._nested import (
+    SIZES,
     VARIABLES,
+    WITHOUT_FILE,
     is_mpi,
     launcher_of,
     only_starts_others,
@@ -23,10 +25,15 @@ _MOST = 1 << 20  # bytes of a command line or an environment that are read
 
 class NestedLaunchers:
     """Looks for launchers below a rank's program. Only new processes, and those that run another
-    program than before, are inspected."""
+    program than before, are inspected.
 
-    def __init__(self, program: int) -> None:
+    `number` is the rank's. `node N` is the program of a node, which starts the processes there
+    itself: only a launcher counts whose job has no others.
+    """
+
+    def __init__(self, program: int, number: str) -> None:
         self._program = program
+        self._of_node = number.startswith("node")
         self._seen: dict[int, bytes] = {}  # process -> its command line
         self._newest = ("", "")  # newest process of this container, at the last two looks
 
@@ -58,11 +65,14 @@ class NestedLaunchers:
         is_launcher, name = launcher_of(argv)
         # torch's launcher joins launchers on other nodes
         is_joined = variables.get("PET_NNODES", "") not in ("", "1", "1:1")
-        if is_launcher and starts_own_job(argv) and not is_joined:
+        is_known = is_launcher == WITHOUT_FILE or not self._of_node
+        if is_launcher and is_known and starts_own_job(argv) and not is_joined:
             return name if not is_mpi(name) or self._by_shells(pid) else ""
-        if name := _starter(variables):
-            return name if not is_mpi(name) or self._by_shells(state(pid)[1]) else ""
-        return ""
+        if self._of_node:
+            launcher, name = _here_alone(variables)
+        else:
+            launcher = name = _starter(variables)
+        return "" if is_mpi(launcher) and not self._by_shells(state(pid)[1]) else name
 
     def _by_shells(self, pid: int) -> bool:
         """Return whether all processes from the rank's own down to the parent of this one are
@@ -83,6 +93,20 @@ def _starter(variables: dict[str, str]) -> str:
         if is_other and size in variables and (variables[size] == "1") == alone:
             return launcher
     return ""
+
+
+def _here_alone(variables: dict[str, str]) -> tuple[str, str]:
+    """Return the launcher whose variables say that its whole job is on this node, and the size that
+    it gives; "" if none does. A single process of an MPI is no job, since a tool may need it."""
+    for launcher, (size, local, rank) in SIZES.items():
+        number = variables.get(size, "")
+        is_own = all(variables.get(name) == os.environ.get(name) for name in (size, local, rank))
+        if is_own or not number.isdecimal() or (number == "1" and launcher != WITHOUT_FILE):
+            continue
+        # The last process of a job has this number on its node only if all others are there, too.
+        if number == variables.get(local) or str(int(number) - 1) == variables.get(rank):
+            return launcher, f"{size}={number}"
+    return "", ""
 
 
 def _newest_process() -> str:
@@ -114,13 +138,23 @@ def _variables(pid: int) -> dict[str, str]:
     return {name: value for name, _, value in pairs}
 
 
-def message(name: str, rank: str) -> str:
-    """Return the message about a nested launcher."""
+def message(name: str, number: str) -> str:
+    """Return the message about a nested launcher; `number` as in NestedLaunchers."""
+    if number.startswith("node"):
+        return (
+            f"EP118 `{name}` started on {number} of several for this node alone, and each node"
+            " would train alone | launcher plain starts the command once on each node | have it"
+            " join the others (torchrun --nnodes=$NNODES --node_rank=$NODE_RANK"
+            " --nproc_per_node=$NPROC_PER_NODE --master_addr=$MASTER_ADDR"
+            " --master_port=$MASTER_PORT), or set launcher: torchrun and give the program alone; or"
+            " roll_call: none, if each node is to run a job of its own\n"
+        )
     hint = (
         "give the job's launcher the program alone, or set launcher: plain, which starts the"
         " command once on each node"
     )
     summary = (
-        f"EP118 `{name}` started inside rank {rank} of several, and would train once for each rank"
+        f"EP118 `{name}` started inside rank {number} of several, and would train once for each"
+        " rank"
     )
     return f"{summary} | the job's launcher has started the ranks already | {hint}\n"

@@ -19,7 +19,8 @@ Run alone and isolated, for each rank and each program of a node:
                apart: the same, in a process that the launcher does not know, so that it cannot
                end the program before the grace is over
     --nested   the rank's number among all, `{rank}` in it is --number: if it is not 0, end the
-               program with 78 where a launcher starts below it (nested.py)
+               program with 78 where a launcher starts below it (nested.py); node N: where one
+               starts below it for this node alone
     --signals  group: SIGTERM, SIGUSR1 and SIGUSR2 are for the program's process group alone,
                since it is a launcher, which tells the others; where not given, this passes them
                on to what is in other groups
@@ -450,8 +451,7 @@ class Supervised:
     def end(self, nested: str = "") -> int:
         """Return the program's status, once it has ended and all of its output is read.
 
-        `nested` is the rank's number: unless it is "" or 0, no launcher may start below the
-        program.
+        `nested` is that of --nested: unless it is "" or 0, no launcher may start below the program.
         """
         self._reap()  # it may have ended before its signal was watched for
         start = time.monotonic()
@@ -470,7 +470,7 @@ class Supervised:
         """Kill the program if a launcher runs below it, and print why."""
         from entrypoint.ranks.nested import NestedLaunchers, message
 
-        self._launchers = self._launchers or NestedLaunchers(self._child)
+        self._launchers = self._launchers or NestedLaunchers(self._child, rank)
         if not self._nested and (name := self._launchers.found()):
             self._nested = True
             kill(descendants(os.getpid()), _KILL)

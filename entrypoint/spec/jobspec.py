@@ -30,7 +30,8 @@ Port = Annotated[int, Rule(ge=1, le=65535)]
 _PORT_OR_AUTO = Rule(ge=1, le=65535, word="auto")
 Count = Annotated[int, Rule(ge=0)]
 Path = Annotated[str, PATH]
-_NODES = r"^[1-9]\d{0,4}:[1-9]\d{0,4}$"
+_ALONE = "1"  # of `nodes`: this node is the only one
+_NODES = r"^(1|[1-9]\d{0,4}:[1-9]\d{0,4})$"
 _LONGEST_LINE = 200  # characters of `stall.line`
 
 
@@ -440,7 +441,8 @@ class JobSpec:
     nodes:
       Minimum and maximum number of nodes of an elastic job under torchrun, such as `2:4`; `hosts`
       names the maximum. The job starts with the minimum, continues while as many are left, and
-      accepts nodes that start later.
+      accepts nodes that start later. `1` says that this node trains alone, whatever variables of
+      an unknown platform say.
     spares: Number of standby nodes, taken from the end of `hosts`. One takes the place of a node
       that is lost or keeps failing when the job boots again (`restarts`).
     node_rank: Index of this node in `hosts`; found by this container's host name if not given.
@@ -528,6 +530,11 @@ class JobSpec:
         """Return the value at `path`."""
         value = functools.reduce(getattr, path.split("."), self)
         return getattr(value, SHORT[path]) if path in SHORT else value
+
+    @property
+    def elastic(self) -> str | None:
+        """Minimum and maximum number of nodes, as MIN:MAX; None if the job is not elastic."""
+        return None if self.nodes == _ALONE else self.nodes
 
     def calls(self, nodes: int) -> bool:
         """Return whether so many nodes call each other, for which they need a secret."""

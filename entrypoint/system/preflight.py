@@ -11,6 +11,7 @@ from typing import Any
 
 from entrypoint.base.errors import CantCreateError, EntrypointError, OsError
 from entrypoint.base.model import Plan
+from entrypoint.base.text import count
 from entrypoint.plan import limits
 from entrypoint.system import proc
 
@@ -46,9 +47,19 @@ def check(plan: Plan, root: Path = ROOT) -> list[str]:
     if errors:
         raise type(errors[0])("; ".join(map(str, errors)))
     shm = limits.shared_memory(topology.this.slots, topology.device.count, **shared_memory(root))
-    locked = limits.locked_memory(**locked_memory(root))
-    findings = [finding for finding in (shm, handles, locked) if finding.level == "warning"]
-    return [f"{_WARNINGS[finding.id]} | {finding.detail} | {finding.fix}" for finding in findings]
+    lock = locked_memory(root)
+    findings = (shm, handles, limits.locked_memory(**lock))
+    warnings = [
+        f"{_WARNINGS[finding.id]} | {finding.detail} | {finding.fix}"
+        for finding in findings
+        if finding.level == "warning"
+    ]
+    ports = [*(root / "sys/class/infiniband").glob("*/ports/*")]
+    if topology.has_peers and ports and not lock["rdma_files"]:
+        missing = f"{count(len(ports), 'port')}, no device file in /dev/infiniband"
+        fix = "give the container /dev/infiniband, and --ulimit memlock=-1"
+        warnings.append(f"EP423 RDMA cannot be used | {missing} | {fix}")
+    return warnings
 
 
 def shared_memory(root: Path = ROOT) -> dict[str, Any]:

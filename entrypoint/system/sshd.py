@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import pwd
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
@@ -164,8 +165,8 @@ class Sshd:
 def check(facts: Facts) -> str:
     """Return sshd's path.
 
-    Raises ConfigError if the image has none, or it will not let this user in, or root lacks a
-    capability.
+    Raises ConfigError if the image has none, or it will not let this user in, or root lacks what
+    sshd needs.
     """
     program = facts.programs.get("sshd")
     if program is None:
@@ -175,17 +176,36 @@ def check(facts: Facts) -> str:
             "install openssh-server",
         )
     account.check(facts)
-    # Without these an sshd run by root drops every connection.
-    missing = [
-        name for name, bit in _ROOT_NEEDS.items() if facts.uid == 0 and not proc.has_capability(bit)
-    ]
-    if missing:
+    if facts.uid == 0 and (missing := root_lacks()):
         raise ConfigError(
             "EP432 sshd run by root cannot work in this container",
-            f"no {', '.join(missing)}",
-            "run as another user (the images' own is 1000:100), or add these capabilities",
+            missing,
+            "run as another user (the images' own is 1000:100; with Apptainer, without --fakeroot),"
+            " or give root what is missing",
         )
     return program
+
+
+def root_lacks(root: Path = Path("/")) -> str:
+    """Return what root lacks in this container, so that its sshd would drop every connection; ""
+    for nothing."""
+    needs = {name: proc.has_capability(bit, root) for name, bit in _ROOT_NEEDS.items()}
+    if missing := [name for name, has in needs.items() if not has]:
+        return f"no {', '.join(missing)}"
+    # For each connection, sshd becomes its own user and sets that one's groups: user_namespaces(7).
+    try:
+        own = root / "proc/self"
+        if (own / "setgroups").read_text().strip() == "deny":
+            return "its user namespace does not let it set groups (/proc/self/setgroups is deny)"
+        user = pwd.getpwnam("sshd")
+        for name, number in (("uid", user.pw_uid), ("gid", user.pw_gid)):
+            lines = (own / f"{name}_map").read_text().splitlines()
+            ranges = [[*map(int, line.split())] for line in lines]
+            if not any(first <= number < first + most for first, _, most in ranges):
+                return f"its user namespace has no {name} {number}, which is sshd's own"
+    except (OSError, KeyError, ValueError):
+        return ""
+    return ""
 
 
 def _environment(facts: Facts, run_dir: Path) -> dict[str, str]:

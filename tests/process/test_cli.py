@@ -231,6 +231,18 @@ def test_a_spec_that_is_no_file_has_paths_from_the_current_folder(cwd: Path) -> 
     assert settings_of(done.stdout)["workdir"] == f"{cwd}/sub"
 
 
+def test_a_plan_on_a_machine_that_is_none_of_the_nodes(cwd: Path) -> None:
+    """A laptop shows worker-0's, says so, and ends as `run` would"""
+    words = ("--hosts", "red,blue")
+    done = entrypoint(cwd, "plan", *words, "--launcher", "plain", "--", "true")
+    assert done.returncode == 78
+    assert "this node: worker-0 (red)" in done.stdout
+    assert "this is the plan of worker-0; --node-rank 1 shows that of worker-1" in done.stderr
+    assert "run would end: EP202 node index unknown" in done.stderr
+    done = entrypoint(cwd, "plan", *words, "--node-rank", "2", "--launcher", "plain", "--", "true")
+    assert (done.returncode, done.stdout) == (65, "")
+
+
 @pytest.mark.parametrize("command", ["run", "plan"])
 def test_a_missing_spec(command: str, cwd: Path) -> None:
     message = (

@@ -118,3 +118,15 @@ def test_a_secret_is_left_out_and_a_file_that_is_there_stays(tmp_path: Path) -> 
     assert done.returncode == 65
     done = init(tmp_path, "--out", "-")
     assert (done.returncode, done.stdout.startswith("# One training job")) == (0, True)
+
+
+def test_several_nodes_without_a_secret_are_told_so(tmp_path: Path) -> None:
+    """The file alone cannot start; a secret, or one node, leaves nothing to say"""
+    words = ["--hosts", "a,b", "--", "x"]
+    missing = "run would end: EP300 no secret configured (required for 2 nodes)"
+    done = init(tmp_path, *words)
+    assert (done.returncode, missing in done.stderr) == (0, True)
+    for more in (["--secret-file", "/s", *words], words[2:]):
+        (tmp_path / "job.yaml").unlink()
+        done = init(tmp_path, *more)
+        assert (done.returncode, "EP300" in done.stderr) == (0, False), done.stderr

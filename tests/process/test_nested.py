@@ -46,10 +46,12 @@ def rank(folder: Path, number: str, program: str) -> tuple[int, str, float]:
     begun = time.monotonic()
     words = [
         *KEEP,
-        "--number",
-        number,
-        "--nested",
-        "{rank}",
+        *(
+            "--number",
+            number.removeprefix("node "),
+            "--nested",
+            number if " " in number else "{rank}",
+        ),
         *split("--linger 1 -- bash"),
         str(script),
     ]
@@ -130,5 +132,67 @@ def test_a_launcher_below_a_rank_ends_it(program: str, name: str, launcher: Path
 def test_what_a_rank_may_start_runs(number: str, program: str, launcher: Path) -> None:
     (launcher / "simulator").write_text(starts(2, "mpi", seconds=str(SHORT)))
     status, said, seconds = rank(launcher, number, program)
+    assert (status, "EP118" in said, "after" in said) == (0, False, True), said
+    assert seconds >= SHORT
+
+
+# --------------------------------------------------------------------------------------------------
+# The program of a node, under plain
+
+
+def of_size(
+    size: int, local: int, names: str = "WORLD_SIZE LOCAL_WORLD_SIZE", seconds: str = LONG
+) -> str:
+    """The command of a launcher of another name, with so many processes in all and here."""
+    variables = dict(zip(names.split(), (str(size), str(local)), strict=True))
+    return f'starts "{variables}" {seconds}'
+
+
+LIGHTNING = "WORLD_SIZE LOCAL_RANK"
+MPI = "OMPI_COMM_WORLD_SIZE OMPI_COMM_WORLD_LOCAL_SIZE"
+
+
+@pytest.mark.promise("a node of several under plain does not train alone")
+@pytest.mark.parametrize(
+    ("program", "name"),
+    [
+        (
+            f"NNODES=${{WORLD_SIZE:-1}}\ntorchrun --nnodes=$NNODES --nproc_per_node=2 {LONG}",
+            "torchrun",
+        ),
+        (TORCHRUN, "torchrun"),
+        (f"torchrun --standalone --nnodes 1 train.py {LONG}", "torchrun"),
+        (f"sleep 0.3; {of_size(2, 2)}", "WORLD_SIZE=2"),
+        (of_size(1, 1), "WORLD_SIZE=1"),
+        (
+            of_size(2, 1, LIGHTNING),
+            "WORLD_SIZE=2",
+        ),  # the second of two, with no number of those here
+        (of_size(2, 2, MPI), "OMPI_COMM_WORLD_SIZE=2"),
+    ],
+)
+def test_a_node_does_not_train_alone(program: str, name: str, launcher: Path) -> None:
+    """A launcher for this node alone, whatever it is called"""
+    status, said, _ = rank(launcher, "node 1", program)
+    assert (status, "after" in said) == (78, False), said
+    assert f"EP118 `{name}` started on node 1 of several for this node alone" in said
+
+
+@pytest.mark.control("a node of several under plain does not train alone")
+@pytest.mark.parametrize(
+    "program",
+    [
+        f"torchrun --nnodes 2 --node-rank 1 train.py {SHORT}",
+        f"PET_NNODES=2 torchrun train.py {SHORT}",
+        f"accelerate launch --config_file nodes.yaml train.py {SHORT}",  # the file has the nodes
+        f"mpirun {SHORT}",  # the same
+        of_size(4, 2, seconds=str(SHORT)),
+        of_size(4, 1, LIGHTNING, str(SHORT)),
+        of_size(1, 1, MPI, str(SHORT)),
+        f"LOCAL_WORLD_SIZE=2 sleep {SHORT}",
+    ],
+)
+def test_a_node_that_joins_the_others_runs(program: str, launcher: Path) -> None:
+    status, said, seconds = rank(launcher, "node 1", program)
     assert (status, "EP118" in said, "after" in said) == (0, False, True), said
     assert seconds >= SHORT

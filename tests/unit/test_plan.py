@@ -162,6 +162,16 @@ def test_one_node_becomes_its_program_unless_something_has_to_stay(text: str, mo
     assert build(text).mode == mode
 
 
+@pytest.mark.parametrize(("name", "mode"), [("sagemaker", "local"), ("kubernetes", "exec")])
+def test_a_platform_that_reads_the_reason_gets_it_from_one_program_too(
+    name: str, mode: str
+) -> None:
+    """SageMaker reads /opt/ml/output/failure, which is written at the end"""
+    _, topology = settle("command: [prog]", facts())
+    spec = load("command: [prog]", "job.yaml", {}, {})
+    assert planning.settle(spec, facts(), replace(topology, platform=name)).mode == mode
+
+
 # --------------------------------------------------------------------------------------------------
 # How many ranks really start
 
@@ -390,6 +400,25 @@ def test_a_program_s_supervisor_knows_its_number_and_where_its_lines_go(
     unite = made.launch.ranks.unite
     assert bool(unite) == (through == "pipe")
     assert not unite or unite[unite.index("--node") + 1] == "worker-0"
+
+
+@pytest.mark.parametrize(
+    ("text", "nested"),
+    [
+        ("launcher: plain\nnode_rank: 1", "node 1"),
+        ("launcher: plain\nnode_rank: 0", None),  # one node alone makes no copies
+        ("launcher: plain\nnode_rank: 1\nroll_call: none", None),  # each is a job of its own
+        ("launcher: jax\nnode_rank: 1", "1"),
+    ],
+)
+def test_a_program_s_supervisor_knows_which_launchers_may_start(
+    text: str, nested: str | None
+) -> None:
+    text = f"hosts: [a, b]\nlogs: {{timestamps: utc}}\n{text}"
+    made = build(text)
+    spec, _ = settle(text, facts())
+    words = planning.with_supervisor(made.launch, 0, spec, made.topology)
+    assert (words[words.index("--nested") + 1] if "--nested" in words else None) == nested
 
 
 # --------------------------------------------------------------------------------------------------

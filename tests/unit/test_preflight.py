@@ -197,6 +197,21 @@ def test_locked_memory_matters_where_there_is_rdma(
     assert preflight.check(plan, root) == [words]
 
 
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_rdma_ports_without_device_files_are_said_at_the_start(nodes: int, root: Path) -> None:
+    """Several nodes would use TCP without a word; one node needs no RDMA"""
+    plan = draft(topology(root, nodes))
+    (root / "sys/class/infiniband/mlx5_0/ports/1").mkdir(parents=True)
+    said = (
+        "EP423 RDMA cannot be used | 1 port, no device file in /dev/infiniband | give the container"
+        " /dev/infiniband, and --ulimit memlock=-1"
+    )
+    assert preflight.check(plan, root) == [said] * (nodes > 1)
+    (root / "dev/infiniband").mkdir()
+    (root / "dev/infiniband/uverbs0").touch()
+    assert said not in preflight.check(plan, root)
+
+
 def test_clocks_minutes_apart() -> None:
     where = topology("/run/job", nodes=4)
 

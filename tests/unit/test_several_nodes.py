@@ -84,6 +84,65 @@ def test_one_node_that_says_so(env: dict[str, str]) -> None:
     assert starts_alone(env)
 
 
+UNKNOWN = [(name, env) for name, envs in CASES["unknown"].items() for env in envs]
+
+
+@pytest.mark.promise("a job of several nodes on an unknown platform is an error on each node")
+@pytest.mark.parametrize(("name", "env"), UNKNOWN)
+def test_an_unknown_platform_is_understood(name: str, env: dict[str, str]) -> None:
+    """By the form of its variables, whatever its name is; `nodes: 1`, hosts or `local` override it"""
+    with pytest.raises(ConfigError, match=r"EP201 the environment describes several nodes"):
+        found(env)
+    assert len(found(env, "nodes: 1").nodes) == 1
+    assert len(found(env, "hosts: [dlc1abc-worker-0]").nodes) == 1
+    assert len(found(env, platform="local").nodes) == 1
+
+
+@pytest.mark.control("a job of several nodes on an unknown platform is an error on each node")
+@pytest.mark.parametrize("env", CASES["single machine"])
+def test_a_single_machine_starts_alone(env: dict[str, str]) -> None:
+    """The same words for workers of a data loader, services, limits and arrays of jobs"""
+    assert several_nodes(facts(env)) == ()
+    assert len(found(env).nodes) == 1
+
+
+WORDS = ["FOO", "acme_cloud", "X9", "Zeta_JOB", ""]
+SEPARATORS = ["_", "-", "."]
+
+
+def drawn(kind: str) -> list[dict[str, str]]:
+    """Two-node jobs of a platform that nobody knows: this node counts them, or has a number."""
+    nouns = {
+        "node": "node host machine replica pod container",
+        "part": "instance worker task trainer member peer",
+    }
+    jobs = []
+    for prefix, separator, noun in itertools.product(WORDS, SEPARATORS, nouns[kind].split()):
+        units = (noun, noun.upper(), f"{noun}s")
+        count, place = (
+            (f"num{separator}{units[2]}", f"{noun}{separator}count", f"total_{units[2]}"),
+            (f"{noun}_rank", f"{noun}{separator}index", f"{noun}_idx"),
+        )
+        start = f"{prefix}{separator}" if prefix else ""
+        jobs += [
+            {f"{start}{many}": "2", f"{start}{one}": "0"}
+            for many, one in itertools.product(count, place)
+        ]
+        jobs += [{f"{start}{one}": "1"} for one in place]
+        if kind == "node":
+            jobs += [{f"{start}{many}".upper(): "2"} for many in count]
+    return jobs
+
+
+@pytest.mark.parametrize("kind", ["node", "part"])
+def test_names_of_any_platform(kind: str) -> None:
+    """Prefixes, units and separators in each combination, for one node too"""
+    jobs = drawn(kind)
+    assert [env for env in jobs if starts_alone(env)] == []
+    alone = [{name: "1" if value == "2" else "0" for name, value in env.items()} for env in jobs]
+    assert [env for env in alone if not starts_alone(env)] == []
+
+
 DLC = {"MASTER_ADDR": "dlc1abc-master-0", "MASTER_PORT": "23456", "WORLD_SIZE": "2", "RANK": "1"}
 
 
@@ -94,12 +153,29 @@ def test_what_is_said() -> None:
     assert str(caught.value) == (
         "EP201 the environment describes several nodes, and nothing names the hosts | WORLD_SIZE is"
         " '2', RANK is '1', MASTER_ADDR is 'dlc1abc-master-0' | set ENTRYPOINT_HOSTS to all nodes,"
-        " the same list on each; or ENTRYPOINT_PLATFORM=local, to run on this node alone"
+        " the same list on each; or, if this node is to train alone, nodes: 1 (ENTRYPOINT_NODES=1)"
     )
     assert recognize(facts(DLC), None)["site"]["unknown"]["hosts"][0].startswith("the environment")
     assert len(found(DLC, platform="local").nodes) == 1
     assert len(found(DLC, "hosts: [dlc1abc-master-0, dlc1abc-worker-0]").nodes) == 2
     assert len(found(DLC, "hosts: [dlc1abc-worker-0]").nodes) == 1
+
+
+def test_one_node_is_said() -> None:
+    """`nodes: 1` is this node alone, and contradicts several hosts"""
+    assert found({"JOB_COMPLETION_INDEX": "1"}, "nodes: 1").me == 0
+    assert (
+        settle(load("nodes: 1\ncommand: [x]", "job.yaml", {}, {}), facts(DLC)).launch.min_nodes
+        is None
+    )
+    for text, env in (
+        ("hosts: [a, b]\n", {}),
+        ("", {"SKYPILOT_NODE_RANK": "0", "SKYPILOT_NODE_IPS": "10.0.0.1\n10.0.0.2"}),
+    ):
+        with pytest.raises(
+            ConfigError, match=r"EP120 nodes is 1, and several hosts are named .* 2 hosts"
+        ):
+            found(env, f"{text}nodes: 1")
 
 
 # Next to these, a count decides whether there are several nodes.
@@ -226,6 +302,28 @@ def test_what_the_user_says_stays(launcher: str) -> None:
     text = ONE.format(1) + "env: {OMPI_COMM_WORLD_RANK: '3', PMI_RANK: '4'}\n"
     for env in environments(launcher, text, FOREIGN):
         assert (env["OMPI_COMM_WORLD_RANK"], env["PMI_RANK"]) == ("3", "4")
+
+
+STEP = {"SLURM_STEP_ID": "0", "PMIX_MCA_psec": "munge", "PMIX_SECURITY_MODE": "munge,native"}
+
+
+@pytest.mark.promise("PMIx settings of a step of Slurm reach no program")
+@pytest.mark.parametrize("launcher", ["plain", "mpirun", "torchrun"])
+def test_a_step_s_pmix_settings_are_dropped(launcher: str) -> None:
+    """They are for srun's own tasks; those of the spec's `env` are for the job"""
+    for text, env in ((TWO, STEP), (ONE.format(2), STEP)):
+        for found in environments(launcher, text, env):
+            assert [name for name in found if name.startswith("PMIX_")] == []
+        given = f"{text}env: {{PMIX_MCA_gds: hash}}\n"
+        assert {found["PMIX_MCA_gds"] for found in environments(launcher, given, env)} == {"hash"}
+
+
+@pytest.mark.control("PMIx settings of a step of Slurm reach no program")
+def test_pmix_settings_of_an_image_stay() -> None:
+    """A batch script and a container have those that the image or its user has set"""
+    for step in ({}, {"SLURM_STEP_ID": "4294967291"}):
+        for found in environments("mpirun", TWO, {**STEP, "SLURM_STEP_ID": "", **step}):
+            assert found["PMIX_MCA_psec"] == "munge"
 
 
 def test_the_only_program_gets_numbers_of_this_job() -> None:
