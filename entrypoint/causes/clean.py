@@ -54,6 +54,7 @@ _HINTS = (
     "ncclInternalError: Internal check failed",
     "If reserved memory is >>",
     "If reserved but unallocated memory is large",
+    "(gai error",  # torch: the host may have an address of the other family
     "To see node death information",
     "To see more information about",
     "destroy_process_group() was not called",

@@ -217,7 +217,7 @@ def _weight(signature: Signature, number: int, output: Output, is_report: bool) 
     is not reported by the device itself, is only better than a consequence."""
     if _is_device_s(signature):
         return signature.weight if is_report else WARNED
-    if signature.weight < WARNED and _is_only_warned_of(signature, number, output):
+    if signature.weight < WARNED and _is_only_warned_of(number, output):
         return WARNED
     return signature.weight
 
@@ -279,7 +279,7 @@ def _cause(
     if match:
         for name, text in match.groups.items():
             says = says.replace(f"{{{name}}}", brief(text))
-        if match.weight == WARNED or _is_only_warned_of(match.signature, match.line, output):
+        if match.weight == WARNED or _is_only_warned_of(match.line, output):
             certainty = "low"
         if not match.is_report:
             # nobody boots a job again, or elsewhere, because of what is only mentioned
@@ -301,11 +301,9 @@ def _cause(
     )
 
 
-def _is_only_warned_of(signature: Signature, number: int, output: Output) -> bool:
+def _is_only_warned_of(number: int, output: Output) -> bool:
     """Return whether the line only warns, or progress followed it: what it names has perhaps not
     happened, or was not the end."""
-    if signature.always:
-        return False
     return output.is_warning(number) or number < output.last_progress
 
 

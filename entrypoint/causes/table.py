@@ -56,7 +56,6 @@ _CHOICES: Mapping[str, Sequence[str]] = {
     "blame": BLAMES,
     "retry": RETRIES,
     "certainty": CERTAINTIES,
-    "always": ("yes",),
 }
 _SIGNATURE = ("cause", "needle", "pattern", "says", "other")
 _OTHERS = frozenset((*_CHOICES, "weight", "also", "fix"))
@@ -94,8 +93,6 @@ class Signature(NamedTuple):
     # of a line with the needle; linear. "" means that the needle is enough
     pattern: str = ""
     also: str = ""  # literal that must be somewhere else in the output
-    # it counts on a line that is marked as a warning, and also if progress followed it
-    always: str = ""
 
     def match(self, line: str) -> dict[str, str] | None:
         """Return the named groups of the pattern in a line that holds the needle; None if the

@@ -51,7 +51,7 @@ def test_the_row_of_the_recipe_is_one() -> None:
         ("gpu-ecc\tx\t\t\tweight=named-", "weight: "),
         ("gpu-ecc\tx\t\t\tweight=", "not known: 'weight='"),
         ("gpu-ecc\tx\t\t\tcolour=red", "not known: 'colour=red'"),
-        ("gpu-ecc\tx\t\t\talways=no", "always: 'no' is none of yes"),
+        ("gpu-ecc\tx\t\t\talways=yes", "not known: 'always=yes'"),
         ("gpu-ecc\tx\t\t\t\t", "6 cells for 5 columns"),
     ],
 )
