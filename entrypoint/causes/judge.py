@@ -30,7 +30,8 @@ from entrypoint.causes.table import (
 
 _Rows = dict[str, list[int]]
 _TRIES = 20  # lines with a needle that are compared with its pattern
-# Characters that are compared with patterns in one judgement: a usual output needs a tenth of them.
+# Characters that are compared with our patterns, and as much again with a site's, in one judgement:
+# a usual output needs a tenth of them.
 _MOST_COMPARED = 300_000
 _MOST_SHOWN = 3
 _EXCEPTION = (
@@ -78,6 +79,22 @@ class Match(NamedTuple):
         is_sure = row.certainty == "high" and self.is_report
         about = row.role, row.blame, row.retry
         return is_sure and self.weight < WARNED and about == ("root", "program", "no")
+
+
+class _Comparison:
+    """Compares lines with signatures, as long as one judgement may."""
+
+    def __init__(self) -> None:
+        self._compared = [0, 0]  # characters: with our patterns, with a site's
+
+    def __call__(self, signature: Signature, line: str) -> dict[str, str] | None:
+        """Return the groups of a line that matches; None if it does not, or no time is left."""
+        if signature.pattern:
+            whose = signature.cost > 0
+            self._compared[whose] += len(line) * max(1, signature.cost)
+            if self._compared[whose] > _MOST_COMPARED:
+                return None
+        return signature.match(line)
 
 
 def judge(
@@ -134,14 +151,11 @@ def _is_plain_end(number: int, output: Output) -> bool:
 
 def _matches(output: Output) -> Iterator[Match]:
     """Yield every signature that is found, each at the line where it is most decisive."""
-    compared = 0
+    compare = _Comparison()
     for signature in sorted(_candidates(output.text), key=lambda signature: signature.weight):
         best: Match | None = None
         for number, line in _lines_with(signature.needle, output):
-            compared += len(line) if signature.pattern else 0
-            if compared > _MOST_COMPARED:
-                break
-            groups = signature.match(line)
+            groups = compare(signature, line)
             if groups is None:
                 continue
             is_mistake = signature.retry in ("no", "unknown") and not _is_device_s(signature)
@@ -154,7 +168,7 @@ def _matches(output: Output) -> Iterator[Match]:
                 break
         if best:
             yield best
-    yield from _exceptions(output)
+    yield from _exceptions(output, compare)
 
 
 @cache
@@ -222,7 +236,7 @@ def _weight(signature: Signature, number: int, output: Output, is_report: bool) 
     return signature.weight
 
 
-def _exceptions(output: Output) -> Iterator[Match]:
+def _exceptions(output: Output, compare: _Comparison) -> Iterator[Match]:
     """Yield the program's last exception that no signature names."""
     if not any(word in output.text for word in ("Error", "Exception", "Failure", "Exit")):
         return
@@ -233,7 +247,9 @@ def _exceptions(output: Output) -> Iterator[Match]:
         if match is None or match["name"] in _WRAPPERS:
             continue
         tries += 1
-        if _is_named(line[: clean.LONGEST]) and tries < _TRIES:
+        short = line[: clean.LONGEST]
+        rows = (row for row in signatures() if row.needle in short)
+        if any(compare(row, short) is not None for row in rows) and tries < _TRIES:
             continue
         signature = _unnamed(match["name"], line, number, output)
         usual = max(LAST_EXCEPTION, signature.weight)
@@ -253,10 +269,6 @@ def _unnamed(name: str, line: str, number: int, output: Output) -> Signature:
     if numbers.of_launcher(output.lines, number):
         return of_kind("setup", says="the launcher could not start: {name}", certainty="low")
     return ended
-
-
-def _is_named(line: str) -> bool:
-    return any(row.needle in line and row.match(line) is not None for row in signatures())
 
 
 def _of(best: Match, matches: Sequence[Match], output: Output) -> Cause:
