@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import cache, cached_property
-from itertools import accumulate
+from itertools import accumulate, takewhile
 
 # Characters of a line that patterns look at, around a needle or from its begin: the rest is data.
 LONGEST = 1000
@@ -131,6 +131,7 @@ _MOST_LABELS = 6
 # What follows: `...: 0`, or `: none` at the end of the line.
 _DENIED = r"(?i)^[\w ]{0,30}[:=] {0,3}0\b(?!\.\d)|[:=] {0,3}(?:no|none|false|ok|never)\b\W{0,9}$"
 _TRACEBACK = "Traceback (most recent call last)"
+_MOST_BELOW = 7
 MOST_FRAMES = 200  # lines of a traceback
 # In front of a traceback that is not the program's end.
 _PART = r"Exception (?:ignored in|in thread)|Process \S{1,80}:$"
@@ -227,6 +228,15 @@ class Output:
         self.text = "\n".join(lines)
         self._warnings: dict[str, bool] = {}
         self.starts = list(accumulate((len(line) + 1 for line in lines[:-1]), initial=0))
+
+    def statement(self, number: int, first: str = "") -> str:
+        """Return a line, or `first` for it, with those below it if it ends with a colon: there an
+        exception goes on."""
+        line = first or self.lines[number]
+        if not line.endswith(":") or line.startswith(_TRACEBACK):
+            return line
+        below = self.lines[number + 1 : number + _MOST_BELOW]
+        return " ".join((line, *(text.strip() for text in takewhile(str.strip, below))))
 
     @cached_property
     def last_progress(self) -> int:

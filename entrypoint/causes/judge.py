@@ -216,6 +216,8 @@ def _lines_with(needle: str, output: Output) -> Iterator[tuple[int, str]]:
             here = at - output.starts[number]
             begin = max(0, here - clean.LONGEST // 2)
             line = line[begin : here + clean.LONGEST // 2]
+        elif clean.compiled(_EXCEPTION).match(line[:400]):
+            line = output.statement(number)[: clean.LONGEST]
         yield number, line
         tries += 1
         at = output.text.find(needle, output.starts[number] + len(output.lines[number]))
@@ -264,7 +266,7 @@ def _unnamed(name: str, line: str, number: int, output: Output) -> Signature:
     ended = of_kind("user-code", says="the program ended with {name}", certainty="low")
     if name in clean.PLAIN:
         return ended._replace(certainty="high")
-    if signature := numbers.by_number(line):
+    if signature := numbers.by_number(output.statement(number)):
         return signature
     if numbers.of_launcher(output.lines, number):
         return of_kind("setup", says="the launcher could not start: {name}", certainty="low")
@@ -308,7 +310,10 @@ def _cause(
         says,
         signature.fix,
         device,
-        tuple(one_line(output.raw[number].strip(), LINE) for number in numbers),
+        tuple(
+            one_line(output.statement(number, output.raw[number].strip()), LINE)
+            for number in numbers
+        ),
         node=node,
     )
 

@@ -107,7 +107,9 @@ def _origin(
     shown = cause.lines[0] if cause.lines else ""
     rank, node = clean.origin(shown)
     rank = f"rank {rank}" if rank else ""
-    number = next((at for at in own if shown and one_line(lines[at].strip(), LINE) == shown), None)
+    # of an exception that goes on below, the judge shows more than its first line
+    begins = {at: one_line(lines[at].strip(), LINE) for at in own if shown}
+    number = next((at for at, line in begins.items() if line and shown.startswith(line)), None)
     if number is not None:  # it is in the output that the leader repeats
         heads = (re.fullmatch(_HEAD, own[at]) for at in own if at < number)
         rank, node = "", ""
