@@ -25,6 +25,7 @@ _PREFIXES = (
     r"[\w.-]{1,80} {1,80}\| ",  # compose
     r"(?:worker|node|host|rank|task|pod|chief|master|ps|launcher)[-_.\w]{0,80}: ",  # pdsh, srun
     r"\d{1,5}: (?=\S)",  # srun --label
+    r"[\w./-]{1,120}\.(?:log|txt|out|err)[:-]\d{1,9}[:-] ?",  # grep -n
     r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?:?(?: -)? ",  # time
     r"\[\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?\] ?",
 )
@@ -178,7 +179,8 @@ _ORIGINS = (
     r"^\([^)]{0,80}\brank=(?P<rank>\d{1,9})",
     r"^\([^)]{0,80}\bpid=\d{1,9}, ip=(?P<node>[\d.:a-f]{1,45})\)",
     r"^\[entrypoint (?P<node>[\w.-]{1,64})",
-    r"^\W?(?P<node>(?:worker|node|pod|host|chief|master|task|ps)[-_.\w]{0,64}\d)\b",
+    r"^\W?(?P<node>(?:worker|node|pod|host|chief|master|task|ps)"
+    r"(?:[-_.\w]{0,64}?\d(?=\.(?:log|txt|out|err)\b)|[-_.\w]{0,64}\d\b))",
 )
 
 

@@ -14,7 +14,7 @@ from functools import cache
 from typing import NamedTuple
 
 from entrypoint.base.cause import LINE, Cause
-from entrypoint.base.text import brief, one_line, signal_name
+from entrypoint.base.text import escaped, one_line, signal_name
 from entrypoint.causes import clean, measured, numbers
 from entrypoint.causes.clean import Output
 from entrypoint.causes.evidence import Evidence
@@ -34,6 +34,7 @@ _TRIES = 20  # lines with a needle that are compared with its pattern
 # a usual output needs a tenth of them.
 _MOST_COMPARED = 300_000
 _MOST_SHOWN = 3
+_MOST_WORDS = 100  # characters of a line in the words of its cause: an exception and 80 of its text
 _EXCEPTION = (
     r"^(?:[\w.-]{1,80}: )?(?:[A-Za-z_][\w.]{0,200}\.)?"
     r"(?P<name>(?:_?[A-Z]\w{0,80})?(?:Error|Exception|Interrupt|Failure|Exit|Timeout))(?=:|\(|$)"
@@ -256,7 +257,8 @@ def _exceptions(output: Output, compare: _Comparison) -> Iterator[Match]:
         signature = _unnamed(match["name"], line, number, output)
         usual = max(LAST_EXCEPTION, signature.weight)
         weight = max(WARNED, usual) if number < output.last_progress else usual
-        yield Match(signature, number, weight, {"name": match["name"]})
+        words = output.statement(number, line[match.start("name") :])
+        yield Match(signature, number, weight, {"name": words})
         if signature.role == "root":
             return
 
@@ -292,7 +294,7 @@ def _cause(
     device = node = ""
     if match:
         for name, text in match.groups.items():
-            says = says.replace(f"{{{name}}}", brief(text))
+            says = says.replace(f"{{{name}}}", escaped(text, _MOST_WORDS))
         if match.weight == WARNED or _is_only_warned_of(match.line, output):
             certainty = "low"
         if not match.is_report:

@@ -13,8 +13,8 @@ from entrypoint.causes.evidence import DeviceFault
 from entrypoint.causes.judge import judge
 from entrypoint.causes.measured import shown_by
 from entrypoint.causes.phrase import BLAMES_IN_WORDS, RETRIES_IN_WORDS, phrase
-from entrypoint.causes.table import ENDS, KINDS, signatures
-from entrypoint.features.explain import row
+from entrypoint.causes.table import ENDS, KINDS, CauseKind, Signature, signatures
+from entrypoint.features.explain import LONG, row
 
 _ROLES = {
     "root": "these lines show the first failure",
@@ -67,6 +67,27 @@ def text(cause: Cause, width: int) -> str:
     lines = [("" if number else "shown by", line) for number, line in enumerate(cause.lines)]
     rows = [("cause", phrase(cause)), *role, certain, *lines, ("fix", cause.fix)]
     return "\n".join([cause.slug, *(row(name, words, width) for name, words in rows)]) + "\n"
+
+
+def about(words: str, width: int) -> str:
+    """Return the causes that words name, for a terminal of `width` columns: what the judge makes of
+    them, or the kinds or signatures that contain them; "" if there are none."""
+    cause = judge([words])
+    word = words.lower()
+    rows: list[CauseKind | Signature] = [KINDS[word]] if word in KINDS else []
+    rows = rows or [
+        kind for kind in KINDS.values() if word in f"{kind.slug} {kind.meaning}".lower()
+    ]
+    if cause.lines and not rows:
+        return text(cause, width)
+    rows = rows or [one for one in signatures() if word in f"{one.needle} {one.says}".lower()]
+    causes = dict.fromkeys(
+        Cause(one.slug, one.role, one.blame, one.retry, one.certainty, one.says, one.fix)
+        for one in rows
+    )
+    if len(causes) > LONG:
+        return "".join(f"  {cause.slug:<20}{phrase(cause)}\n"[:width] for cause in causes)
+    return "\n".join(text(cause, width) for cause in causes)
 
 
 def explained(lines: Sequence[str], status: int | None = None, signal: str = "") -> Cause:
