@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import cache, cached_property
-from itertools import accumulate
+from itertools import accumulate, takewhile
 
 # Characters of a line that patterns look at, around a needle or from its begin: the rest is data.
 LONGEST = 1000
@@ -25,6 +25,7 @@ _PREFIXES = (
     r"[\w.-]{1,80} {1,80}\| ",  # compose
     r"(?:worker|node|host|rank|task|pod|chief|master|ps|launcher)[-_.\w]{0,80}: ",  # pdsh, srun
     r"\d{1,5}: (?=\S)",  # srun --label
+    r"[\w./-]{1,120}\.(?:log|txt|out|err)[:-]\d{1,9}[:-] ?",  # grep -n
     r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?:?(?: -)? ",  # time
     r"\[\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?\] ?",
 )
@@ -54,6 +55,7 @@ _HINTS = (
     "ncclInternalError: Internal check failed",
     "If reserved memory is >>",
     "If reserved but unallocated memory is large",
+    "(gai error",  # torch: the host may have an address of the other family
     "To see node death information",
     "To see more information about",
     "destroy_process_group() was not called",
@@ -130,6 +132,7 @@ _MOST_LABELS = 6
 # What follows: `...: 0`, or `: none` at the end of the line.
 _DENIED = r"(?i)^[\w ]{0,30}[:=] {0,3}0\b(?!\.\d)|[:=] {0,3}(?:no|none|false|ok|never)\b\W{0,9}$"
 _TRACEBACK = "Traceback (most recent call last)"
+_MOST_BELOW = 7
 MOST_FRAMES = 200  # lines of a traceback
 # In front of a traceback that is not the program's end.
 _PART = r"Exception (?:ignored in|in thread)|Process \S{1,80}:$"
@@ -176,7 +179,8 @@ _ORIGINS = (
     r"^\([^)]{0,80}\brank=(?P<rank>\d{1,9})",
     r"^\([^)]{0,80}\bpid=\d{1,9}, ip=(?P<node>[\d.:a-f]{1,45})\)",
     r"^\[entrypoint (?P<node>[\w.-]{1,64})",
-    r"^\W?(?P<node>(?:worker|node|pod|host|chief|master|task|ps)[-_.\w]{0,64}\d)\b",
+    r"^\W?(?P<node>(?:worker|node|pod|host|chief|master|task|ps)"
+    r"(?:[-_.\w]{0,64}?\d(?=\.(?:log|txt|out|err)\b)|[-_.\w]{0,64}\d\b))",
 )
 
 
@@ -226,6 +230,15 @@ class Output:
         self.text = "\n".join(lines)
         self._warnings: dict[str, bool] = {}
         self.starts = list(accumulate((len(line) + 1 for line in lines[:-1]), initial=0))
+
+    def statement(self, number: int, first: str = "") -> str:
+        """Return a line, or `first` for it, with those below it if it ends with a colon: there an
+        exception goes on."""
+        line = first or self.lines[number]
+        if not line.endswith(":") or line.startswith(_TRACEBACK):
+            return line
+        below = self.lines[number + 1 : number + _MOST_BELOW]
+        return " ".join((line, *(text.strip() for text in takewhile(str.strip, below))))
 
     @cached_property
     def last_progress(self) -> int:

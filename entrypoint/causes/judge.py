@@ -14,7 +14,7 @@ from functools import cache
 from typing import NamedTuple
 
 from entrypoint.base.cause import LINE, Cause
-from entrypoint.base.text import brief, one_line, signal_name
+from entrypoint.base.text import escaped, one_line, signal_name
 from entrypoint.causes import clean, measured, numbers
 from entrypoint.causes.clean import Output
 from entrypoint.causes.evidence import Evidence
@@ -30,9 +30,11 @@ from entrypoint.causes.table import (
 
 _Rows = dict[str, list[int]]
 _TRIES = 20  # lines with a needle that are compared with its pattern
-# Characters that are compared with patterns in one judgement: a usual output needs a tenth of them.
+# Characters that are compared with our patterns, and as much again with a site's, in one judgement:
+# a usual output needs a tenth of them.
 _MOST_COMPARED = 300_000
 _MOST_SHOWN = 3
+_MOST_WORDS = 100  # characters of a line in the words of its cause: an exception and 80 of its text
 _EXCEPTION = (
     r"^(?:[\w.-]{1,80}: )?(?:[A-Za-z_][\w.]{0,200}\.)?"
     r"(?P<name>(?:_?[A-Z]\w{0,80})?(?:Error|Exception|Interrupt|Failure|Exit|Timeout))(?=:|\(|$)"
@@ -78,6 +80,22 @@ class Match(NamedTuple):
         is_sure = row.certainty == "high" and self.is_report
         about = row.role, row.blame, row.retry
         return is_sure and self.weight < WARNED and about == ("root", "program", "no")
+
+
+class _Comparison:
+    """Compares lines with signatures, as long as one judgement may."""
+
+    def __init__(self) -> None:
+        self._compared = [0, 0]  # characters: with our patterns, with a site's
+
+    def __call__(self, signature: Signature, line: str) -> dict[str, str] | None:
+        """Return the groups of a line that matches; None if it does not, or no time is left."""
+        if signature.pattern:
+            whose = signature.cost > 0
+            self._compared[whose] += len(line) * max(1, signature.cost)
+            if self._compared[whose] > _MOST_COMPARED:
+                return None
+        return signature.match(line)
 
 
 def judge(
@@ -134,14 +152,11 @@ def _is_plain_end(number: int, output: Output) -> bool:
 
 def _matches(output: Output) -> Iterator[Match]:
     """Yield every signature that is found, each at the line where it is most decisive."""
-    compared = 0
+    compare = _Comparison()
     for signature in sorted(_candidates(output.text), key=lambda signature: signature.weight):
         best: Match | None = None
         for number, line in _lines_with(signature.needle, output):
-            compared += len(line) if signature.pattern else 0
-            if compared > _MOST_COMPARED:
-                break
-            groups = signature.match(line)
+            groups = compare(signature, line)
             if groups is None:
                 continue
             is_mistake = signature.retry in ("no", "unknown") and not _is_device_s(signature)
@@ -154,7 +169,7 @@ def _matches(output: Output) -> Iterator[Match]:
                 break
         if best:
             yield best
-    yield from _exceptions(output)
+    yield from _exceptions(output, compare)
 
 
 @cache
@@ -202,6 +217,8 @@ def _lines_with(needle: str, output: Output) -> Iterator[tuple[int, str]]:
             here = at - output.starts[number]
             begin = max(0, here - clean.LONGEST // 2)
             line = line[begin : here + clean.LONGEST // 2]
+        elif clean.compiled(_EXCEPTION).match(line[:400]):
+            line = output.statement(number)[: clean.LONGEST]
         yield number, line
         tries += 1
         at = output.text.find(needle, output.starts[number] + len(output.lines[number]))
@@ -217,12 +234,12 @@ def _weight(signature: Signature, number: int, output: Output, is_report: bool) 
     is not reported by the device itself, is only better than a consequence."""
     if _is_device_s(signature):
         return signature.weight if is_report else WARNED
-    if signature.weight < WARNED and _is_only_warned_of(signature, number, output):
+    if signature.weight < WARNED and _is_only_warned_of(number, output):
         return WARNED
     return signature.weight
 
 
-def _exceptions(output: Output) -> Iterator[Match]:
+def _exceptions(output: Output, compare: _Comparison) -> Iterator[Match]:
     """Yield the program's last exception that no signature names."""
     if not any(word in output.text for word in ("Error", "Exception", "Failure", "Exit")):
         return
@@ -233,12 +250,15 @@ def _exceptions(output: Output) -> Iterator[Match]:
         if match is None or match["name"] in _WRAPPERS:
             continue
         tries += 1
-        if _is_named(line[: clean.LONGEST]) and tries < _TRIES:
+        short = line[: clean.LONGEST]
+        rows = (row for row in signatures() if row.needle in short)
+        if any(compare(row, short) is not None for row in rows) and tries < _TRIES:
             continue
         signature = _unnamed(match["name"], line, number, output)
         usual = max(LAST_EXCEPTION, signature.weight)
         weight = max(WARNED, usual) if number < output.last_progress else usual
-        yield Match(signature, number, weight, {"name": match["name"]})
+        words = output.statement(number, line[match.start("name") :])
+        yield Match(signature, number, weight, {"name": words})
         if signature.role == "root":
             return
 
@@ -248,15 +268,11 @@ def _unnamed(name: str, line: str, number: int, output: Output) -> Signature:
     ended = of_kind("user-code", says="the program ended with {name}", certainty="low")
     if name in clean.PLAIN:
         return ended._replace(certainty="high")
-    if signature := numbers.by_number(line):
+    if signature := numbers.by_number(output.statement(number)):
         return signature
     if numbers.of_launcher(output.lines, number):
         return of_kind("setup", says="the launcher could not start: {name}", certainty="low")
     return ended
-
-
-def _is_named(line: str) -> bool:
-    return any(row.needle in line and row.match(line) is not None for row in signatures())
 
 
 def _of(best: Match, matches: Sequence[Match], output: Output) -> Cause:
@@ -278,8 +294,8 @@ def _cause(
     device = node = ""
     if match:
         for name, text in match.groups.items():
-            says = says.replace(f"{{{name}}}", brief(text))
-        if match.weight == WARNED or _is_only_warned_of(match.signature, match.line, output):
+            says = says.replace(f"{{{name}}}", escaped(text, _MOST_WORDS))
+        if match.weight == WARNED or _is_only_warned_of(match.line, output):
             certainty = "low"
         if not match.is_report:
             # nobody boots a job again, or elsewhere, because of what is only mentioned
@@ -296,16 +312,17 @@ def _cause(
         says,
         signature.fix,
         device,
-        tuple(one_line(output.raw[number].strip(), LINE) for number in numbers),
+        tuple(
+            one_line(output.statement(number, output.raw[number].strip()), LINE)
+            for number in numbers
+        ),
         node=node,
     )
 
 
-def _is_only_warned_of(signature: Signature, number: int, output: Output) -> bool:
+def _is_only_warned_of(number: int, output: Output) -> bool:
     """Return whether the line only warns, or progress followed it: what it names has perhaps not
     happened, or was not the end."""
-    if signature.always:
-        return False
     return output.is_warning(number) or number < output.last_progress
 
 

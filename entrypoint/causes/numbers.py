@@ -13,15 +13,16 @@ from entrypoint.causes.table import Signature, of_kind
 # Kind of cause -> errors of Linux, then statuses of gRPC, which JAX and TensorFlow use.
 _ERRORS = {
     "storage-io": "EIO EREMOTEIO EUCLEAN ENODATA EBADMSG ECOMM ESTALE EROFS ENOTCONN ESHUTDOWN"
-    " DATA_LOSS",
+    " ENOLINK ENOLCK ENOMEDIUM DATA_LOSS",
     "disk-full": "ENOSPC EDQUOT",
-    "net-unreachable": "ENETDOWN ENETUNREACH EHOSTDOWN EHOSTUNREACH ETIMEDOUT ECONNREFUSED"
-    " UNAVAILABLE",
+    "net-unreachable": "ENETDOWN ENETUNREACH ENETRESET EHOSTDOWN EHOSTUNREACH ETIMEDOUT"
+    " ECONNREFUSED UNAVAILABLE",
     "peer-lost": "ECONNRESET ECONNABORTED EPIPE ABORTED CANCELLED",
     "addr-in-use": "EADDRINUSE",
     "fd-limit": "EMFILE ENFILE",
     "host-oom": "ENOMEM",
-    "permission": "EACCES EPERM PERMISSION_DENIED UNAUTHENTICATED",
+    "permission": "EACCES EPERM ENOKEY EKEYEXPIRED EKEYREVOKED EKEYREJECTED"
+    " PERMISSION_DENIED UNAUTHENTICATED",
     "file-missing": "ENOENT ENOTDIR",
     "collective-timeout": "DEADLINE_EXCEEDED",
 }
@@ -37,7 +38,7 @@ _RETRIES: Mapping[str, Retry] = {
 }
 _SLUGS = {name: slug for slug, names in _ERRORS.items() for name in names.split()}
 _NUMBER = r"(?i)\b(?:errno|os error)[ :=]{1,3}(\d{1,3})\b"
-_NAME = r"\b(?:E[A-Z]{2,14}|[A-Z]{5,11}(?:_[A-Z]{4,8})?)\b"
+_NAME = r"\b(?:E[A-Z]{2,14}|[A-Z]{4,16}(?:_[A-Z]{4,8})?)\b"
 _HTTP_STATUS = (
     r"(?i)\b(?:https?(?:/[\d.]{1,3})?(?: error| status)?|status(?:[ _]code)?|error occurred"
     r"|response)\W{1,4}([45]\d\d)\b|\b([45]\d\d) (?:client|server) error\b"

@@ -8,6 +8,7 @@ cells of a row are separated by tabs, and the last ones may be left out.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
@@ -23,7 +24,12 @@ from entrypoint.base.cause import (
     Retry,
     Role,
 )
-from entrypoint.causes.clean import compiled
+from entrypoint.causes.clean import LONGEST, compiled
+
+if sys.version_info >= (3, 11):
+    import re._parser as parser
+else:
+    import sre_parse as parser
 
 # How decisive a row is. Of several that match, the smallest number wins; in doubt the one that was
 # printed first.
@@ -56,8 +62,10 @@ _CHOICES: Mapping[str, Sequence[str]] = {
     "blame": BLAMES,
     "retry": RETRIES,
     "certainty": CERTAINTIES,
-    "always": ("yes",),
 }
+# Ways in which a site's pattern may match at one place: more may take seconds on one line.
+_MOST_WAYS = 10_000
+_USUAL_WAYS = 100
 _SIGNATURE = ("cause", "needle", "pattern", "says", "other")
 _OTHERS = frozenset((*_CHOICES, "weight", "also", "fix"))
 
@@ -94,8 +102,8 @@ class Signature(NamedTuple):
     # of a line with the needle; linear. "" means that the needle is enough
     pattern: str = ""
     also: str = ""  # literal that must be somewhere else in the output
-    # it counts on a line that is marked as a warning, and also if progress followed it
-    always: str = ""
+    # of a site's row: how many times as long as a usual pattern it may take; 0 of ours
+    cost: int = 0
 
     def match(self, line: str) -> dict[str, str] | None:
         """Return the named groups of the pattern in a line that holds the needle; None if the
@@ -130,17 +138,15 @@ def read_kinds(text: str, file: str) -> dict[str, CauseKind]:
 
 def read_signatures(text: str, file: str, are_compiled: bool = False) -> tuple[Signature, ...]:
     """Return the signatures of a table. Raises ValueError, with file and line, if a row is wrong;
-    its pattern is tried only if `are_compiled`, since compiling the whole table takes long."""
+    its pattern is tried only if `are_compiled`, since compiling the whole table takes long: it must
+    be one that no line can keep for long."""
     found = []
     for place, (slug, needle, pattern, says, other) in _rows(text, file, _SIGNATURE):
         if slug not in KINDS or not needle.strip():
             raise ValueError(f"{place}: no kind of cause: {slug!r}; or no needle: {needle!r}")
-        if are_compiled:
-            try:
-                re.compile(pattern)
-            except (re.error, OverflowError, RecursionError) as error:
-                raise ValueError(f"{place}: pattern: {error}") from None
         values: dict[str, Any] = {}
+        if are_compiled:
+            values["cost"] = _cost(pattern, place)
         for option in other.split("; ") if other else ():
             name, _, value = option.partition("=")
             if name not in _OTHERS or not value:
@@ -150,6 +156,38 @@ def read_signatures(text: str, file: str, are_compiled: bool = False) -> tuple[S
             values["says"] = _value("says", says, place)
         found.append(of_kind(slug, needle=needle, pattern=pattern, **values))
     return tuple(found)
+
+
+def _cost(pattern: str, place: str) -> int:
+    """Return how many times as long as a usual pattern this one may take. Raises ValueError if it
+    is wrong, or some line could keep it for long."""
+    try:
+        re.compile(pattern)
+        count = _ways(parser.parse(pattern))
+    except (re.error, OverflowError, RecursionError) as error:
+        raise ValueError(f"{place}: pattern: {error}") from None
+    if count > _MOST_WAYS:
+        why = "give each repetition a bound, such as {1,80}, and repeat no group that repeats"
+        raise ValueError(f"{place}: pattern: it may take too long: {why}")
+    return -(-count // _USUAL_WAYS)
+
+
+def _ways(items: Any) -> int:
+    """Return in how many ways the items of a parsed pattern may match at one place of a line. So
+    many, at most, does a matcher try that goes back when it cannot go on."""
+    ways = 1
+    for operation, value in items:
+        parts = value if isinstance(value, tuple) else (value,)
+        inner = [_ways(part) for part in parts if isinstance(part, parser.SubPattern)]
+        if str(operation) == "BRANCH":
+            ways *= sum(map(_ways, value[1]))
+        elif "REPEAT" in str(operation):
+            least, most = (min(int(bound), LONGEST) for bound in value[:2])
+            ways *= sum(inner[0] ** count for count in range(least, most + 1))
+        else:  # a group, a look ahead or behind, a choice by a group
+            ways *= sum(inner) or 1
+        ways = min(ways, _MOST_WAYS + 1)
+    return ways
 
 
 def _rows(text: str, file: str, columns: Sequence[str]) -> Iterator[tuple[str, list[str]]]:

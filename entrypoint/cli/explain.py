@@ -25,8 +25,8 @@ COMMAND = Command(
     " list all messages",
     "[STATUS | MESSAGE-ID | TEXT ... | FILE | -]",
     (
-        "about STATUS|MESSAGE-ID|TEXT|FILE  an exit status, a message's id, a part of its text, or"
-        " a line of a log with an id; or a log file",
+        "about STATUS|MESSAGE-ID|TEXT|FILE  an exit status, a message's id, a part of its text or"
+        " of an error, the name of a cause, or a line of a log with an id; or a log file",
         "--json  print the diagnosis of FILE as JSON",
         "--status N  the exit status of the job, if FILE does not show it",
         "--signal NAME  the signal that ended the job, such as SIGKILL",

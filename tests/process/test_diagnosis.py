@@ -30,16 +30,17 @@ class Probe:
         return ()
 
 
-def causes(*failures: Failure, names_nodes: bool = False) -> list[Cause]:
-    """Return the causes that are reported of these failures."""
+def causes(
+    *failures: Failure, names_nodes: bool = False, log: Callable[..., None] = pytest.fail
+) -> list[Cause]:
+    """Return the causes that are reported of these failures. Nothing may be logged without `log`."""
     told: list[Any] = []
 
     async def run() -> None:
         def background(work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
             return asyncio.ensure_future(work)
 
-        refuse: Callable[..., None] = pytest.fail
-        callbacks = Callbacks(log=refuse, tell=told.append, background=background)
+        callbacks = Callbacks(log=log, tell=told.append, background=background)
         diagnostician = Diagnostician(Probe(), callbacks)  # type: ignore[arg-type]
         for failure in failures:
             diagnostician.failed(failure, names_nodes)

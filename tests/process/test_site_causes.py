@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -98,6 +99,44 @@ def test_the_last_row_for_the_same_words_wins(folder: Path) -> None:
     assert judge([NO_DRIVER], 1).slug == "setup"
     rows = [row for row in table.signatures() if row.needle == "Found no NVIDIA driver"]
     assert [row.slug for row in rows] == ["setup"]
+
+
+# A sentence of words, without its full stop: for each word one more step would be twice the time.
+SENTENCE = "acmefs: " + "the lease of volume data was lost while it was written to " * 4
+HANGS = HEAD + "storage-io\tacmefs: \t(\\w+\\s?)*\\.$\n"
+
+
+@pytest.mark.promise(
+    "no row of a site holds a node",
+    control="a row that may take long is used, below",
+)
+@pytest.mark.timeout(60)
+def test_a_row_that_could_take_for_ever_is_not_used(folder: Path) -> None:
+    """Neither by a job whose rank has failed, nor by `explain`."""
+    (folder / "a.tsv").write_text(HANGS)
+    (folder / "b.tsv").write_text(HEAD + ROW)
+    lines: list[str] = []
+    (found,) = causes(Failure("rank 0", 1, (SENTENCE, LOST)), log=lines.append)
+    assert len(lines) == 1
+    assert found.slug == "storage-io"
+    argv = [sys.executable, "-c", FROM, str(folder), "explain", "-"]
+    done = captured(argv, input=f"{SENTENCE}\n", timeout=30, check=True)
+    assert done.stdout.startswith("user-code\n")
+    assert "a.tsv is not used | a.tsv:2: pattern: it may take too long" in done.stderr
+
+
+@pytest.mark.control("no row of a site holds a node")
+@pytest.mark.timeout(60)
+def test_what_rows_of_a_site_cost_is_bounded_together(folder: Path) -> None:
+    """As many of the worst rows that are allowed as a table holds, on the worst lines for them."""
+    pattern = "a{0,99}a{0,99}x"
+    rows = [f"storage-io\ta\t{pattern}{number}" for number in range(200)]
+    (folder / "a.tsv").write_text(HEAD + "\n".join([*rows, ROW]))
+    assert warnings() == []
+    begin = time.process_time()
+    assert judge(["a" * 1000] * 500 + [f"{'a' * 990}Error"] * 500 + [LOST], 1).slug == "storage-io"
+    assert time.process_time() - begin < 10
+    assert judge(["baaax7"], 1).slug == "storage-io"
 
 
 def test_a_folder_that_is_not_there_is_no_problem(folder: Path) -> None:

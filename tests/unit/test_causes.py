@@ -13,8 +13,9 @@ from entrypoint.base.values import replace
 from entrypoint.causes.evidence import DeviceFault, Evidence
 from entrypoint.causes.judge import judge
 from entrypoint.causes.phrase import first_cause, phrase
-from entrypoint.causes.table import KINDS, Signature, signatures
+from entrypoint.causes.table import HARDWARE, KINDS, Signature, signatures
 from tests import TREE
+from tests.backtracking import parsed, sample
 
 KEY_ERROR = ["Traceback (most recent call last):", '  File "train.py", line 3', "KeyError: 'a'"]
 ECC = "RuntimeError: CUDA error: uncorrectable ECC error encountered"
@@ -188,6 +189,67 @@ def test_noise_before_a_mistake_changes_nothing(noise: str) -> None:
         cause = judge(lines, 1)
         assert (cause.slug, cause.retry, cause.certainty) == ("user-code", "no", "high")
     assert judge([noise], 0).slug == "harmless"
+
+
+REAL: tuple[tuple[list[str], int], ...] = (
+    ([FULL.format(70, 75)], 1),
+    (KEY_ERROR, 1),
+    ([ECC], 1),
+    ([MODULE], 1),
+    (["OSError: [Errno 28] No space left on device: '/ckpt/1.pt'"], 1),
+    ([RESET, CHILD], 1),
+    (["[E ProcessGroupNCCL.cpp:563] [Rank 5] Watchdog caught collective operation timeout"], 134),
+    (["ValueError: loss is nan"], 1),
+    (["train.py: error: unrecognized arguments: --x"], 2),
+    (["DataLoader worker (pid 7) is killed by signal: Killed."], 1),
+    (["Loading shards"], 139),
+    (["Loading shards"], 137),
+    (["Loading shards"], 143),
+)
+# A host without an address of one family: torch goes on with the other one.
+NO_IPV6 = (
+    "[W{} socket.cpp:601] [c10d] The IPv6 network addresses of (node-0, 29500) cannot be retrieved"
+    " (gai error: {})."
+)
+
+
+@pytest.mark.promise("a warning hides no real cause")
+@pytest.mark.parametrize("mark", ["", "1128 10:00:00.123456789"])
+@pytest.mark.parametrize(
+    "error",
+    [
+        "-2 - Name or service not known",
+        "-3 - Temporary failure in name resolution",
+        "-5 - No address associated with hostname",
+        "-9 - Address family for hostname not supported",
+    ],
+)
+def test_a_host_without_ipv6_hides_no_cause(error: str, mark: str) -> None:
+    line = NO_IPV6.format(mark, error)
+    for real, status in REAL:
+        for noise in ([line], [line, line, "step 1 loss 10.9"], [f"[rank3]:{line}"]):
+            assert judge([*noise, *real], status).slug == judge(real, status).slug, real
+    assert judge([line], 1).slug == "user-code"
+
+
+@pytest.mark.promise("a warning hides no real cause")
+@pytest.mark.parametrize(("real", "status"), REAL[:5])
+def test_no_row_counts_in_full_on_a_warning(real: list[str], status: int) -> None:
+    for row in signatures():
+        text = sample(parsed(row.pattern)) if row.pattern else row.needle
+        if row.weight > HARDWARE + 5 and row.needle in text and not row.also:
+            lines = [f"WARNING: trainer: {text}", "step 12 loss 0.3", *real]
+            assert judge(lines, status).slug == judge(real, status).slug, text
+
+
+@pytest.mark.control("a warning hides no real cause")
+def test_a_name_without_any_address_is_a_cause() -> None:
+    six = NO_IPV6.format("", "-2 - Name or service not known")
+    four = six.replace("IPv6", "IPv4")
+    late = "[E socket.cpp:860] [c10d] The client socket has timed out after 1800s while trying to"
+    assert judge([six, four], 1).slug == "dns"
+    assert judge([six, f"{late} connect to (node-0, 29500)."], 1).slug == "dns"
+    assert judge([f"{late} connect to (node-0, 29500)."], 1).slug == "rendezvous-timeout"
 
 
 def test_code_in_a_traceback_is_no_evidence() -> None:

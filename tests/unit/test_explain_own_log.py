@@ -4,14 +4,17 @@ answer, and the node is the one that it names."""
 from __future__ import annotations
 
 import itertools
+import re
 
 import pytest
 
 from entrypoint.base.cause import Cause
+from entrypoint.base.errors import UsageError
 from entrypoint.base.values import replace
 from entrypoint.causes.judge import judge
 from entrypoint.causes.phrase import phrase
 from entrypoint.causes.table import KINDS, signatures
+from entrypoint.features.explain import explanation
 from entrypoint.features.explain.failures import explained, read_phrase
 from tests.unit.test_causes import OLD_ECC, fault
 
@@ -122,3 +125,61 @@ def _is_read(cause: Cause) -> None:
     assert phrase(found) == phrase(cause)
     assert (found.retry, found.certainty) == (cause.retry, cause.certainty)
     assert found.slug == cause.slug or found.says.startswith(KINDS[cause.slug].says), cause
+
+
+@pytest.mark.parametrize(
+    ("words", "causes"),
+    [
+        ("OOM", ["gpu-oom", "gpu-oom-foreign", "host-oom"]),
+        ("Connection refused", ["net-unreachable"]),
+        ("libuv", ["setup"]),
+        ("gpu-oom", ["gpu-oom"]),
+        ("GPU-OOM", ["gpu-oom"]),
+        ("CUDA out of memory", ["gpu-oom"]),
+        ("OSError: [Errno 28] No space left on device", ["disk-full"]),
+    ],
+)
+def test_what_people_paste_is_explained(words: str, causes: list[str]) -> None:
+    text = explanation(words, 100)
+    assert [line for line in text.splitlines() if line and line[0] != " "] == causes
+    assert text.count("  fix ") == len(causes)
+
+
+def test_words_of_no_cause_are_refused() -> None:
+    with pytest.raises(UsageError, match="EP130 there is no such message"):
+        explanation("zebra crossing", 100)
+
+
+def test_a_status_names_no_other() -> None:
+    for number, name in ((137, "SIGKILL"), (139, "SIGSEGV"), (130, "SIGINT")):
+        about = explanation(str(number), 100).partition("\n\n")[0]
+        assert name in about
+        assert {*re.findall(r"\b1[2-9]\d\b", about)} == {"128", str(number)}
+    assert "after a preemption (143) retry" in explanation("143", 100)
+
+
+@pytest.mark.parametrize(
+    ("prefix", "node"),
+    [
+        ("worker_3.log-42-", "worker_3"),
+        ("worker-3.log:42:", "worker-3"),
+        ("node-12.out:7: ", "node-12"),
+        ("worker-3: ", "worker-3"),
+        ("worker-3.job-7: ", "worker-3.job-7"),
+    ],
+)
+def test_a_file_of_grep_is_no_host(prefix: str, node: str) -> None:
+    line = f"{prefix}RuntimeError: CUDA error: uncorrectable ECC error encountered"
+    cause = explained([line], 1)
+    assert (cause.slug, cause.node, cause.is_infrastructure) == ("gpu-ecc", node, True)
+
+
+def test_the_words_of_an_exception_are_in_its_cause() -> None:
+    words = "cannot shard 7 heads on 4 ranks: " + "x" * 200
+    for text in (f"RuntimeError: {words}", f"RuntimeError:\n    {words}"):
+        cause = explained(["Traceback (most recent call last):", *text.split("\n")], 1)
+        assert cause.says.startswith(f"the program ended with RuntimeError: {words[:80]}")
+        assert len(cause.says) < 130
+        said = read_phrase(phrase(cause))
+        assert said is not None
+        assert (said.slug, said.says) == ("user-code", cause.says)

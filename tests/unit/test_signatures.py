@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 
 import pytest
 
@@ -13,7 +14,10 @@ from entrypoint.base.wire import read, to_json
 from entrypoint.causes import table
 from entrypoint.causes.judge import judge
 from entrypoint.causes.table import read_kinds, read_signatures, signatures
+from tests.backtracking import Matcher, parsed, worst_lines
 from tests.extending import blocks
+
+NEW = pytest.mark.skipif(sys.version_info < (3, 11), reason="a part of patterns since Python 3.11")
 
 
 def test_every_pattern_is_a_regular_expression() -> None:
@@ -51,7 +55,7 @@ def test_the_row_of_the_recipe_is_one() -> None:
         ("gpu-ecc\tx\t\t\tweight=named-", "weight: "),
         ("gpu-ecc\tx\t\t\tweight=", "not known: 'weight='"),
         ("gpu-ecc\tx\t\t\tcolour=red", "not known: 'colour=red'"),
-        ("gpu-ecc\tx\t\t\talways=no", "always: 'no' is none of yes"),
+        ("gpu-ecc\tx\t\t\talways=yes", "not known: 'always=yes'"),
         ("gpu-ecc\tx\t\t\t\t", "6 cells for 5 columns"),
     ],
 )
@@ -221,5 +225,59 @@ def test_an_exception_that_no_row_names_is_judged_by_its_number(
 def test_a_launcher_that_cannot_start(files: tuple[str, ...], slug: str) -> None:
     """No rank had started, and no frame is the user's."""
     frames = [line for file in files for line in (f'  File "{file}", line 8, in f', "    main()")]
-    end = "RuntimeError: use_libuv was requested but PyTorch was built without libuv support"
+    end = "RuntimeError: the agent has no plan for this group"  # which no row names
     assert judge(["Traceback (most recent call last):", *frames, end], 1).slug == slug
+
+
+@pytest.mark.promise("no row of a site holds a node")
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        r"(\w+\s?)*\.$",
+        r"(a+)+$",
+        r"(a|a)*$",
+        r"(a|aa){1,60}$",
+        r"(?:(?:a?){9}b?){9}$",
+        r"(?=(a+)+$)x",
+        r"(?<!x)(a{1,9}){1,9}$",
+        r"(\w*)(?(1)(a*b*)*|c)$",
+        r"x.*y.*z",
+        r"(a{0,900}b?){0,900}",
+        r".*.*",
+        pytest.param(r"(a++b?)*+c*d*", marks=NEW),
+        pytest.param(r"(?>(a*)*)b", marks=NEW),
+    ],
+)
+def test_a_pattern_that_may_take_long_is_refused(pattern: str) -> None:
+    with pytest.raises(ValueError, match=r"^own\.tsv:5: pattern: it may take too long: give each"):
+        read_signatures(f"{HEAD}gpu-ecc\ty\ngpu-ecc\tx\t{pattern}\n", "own.tsv", are_compiled=True)
+
+
+@pytest.mark.control("no row of a site holds a node")
+@pytest.mark.parametrize(
+    ("pattern", "cost"),
+    [
+        ("", 1),
+        (r"lease of (?P<volume>/[\w/]{1,80})", 1),
+        (r"(?i)lost|gone|(?:un)?mounted\b", 1),
+        (r"volume (\S{1,80}) on (\S{1,80})$", 64),
+        (r".{0,99}\.{0,99}$", 100),
+        (r"lost .* of", 11),
+    ],
+)
+def test_a_usual_pattern_of_a_site_is_used(pattern: str, cost: int) -> None:
+    (row,) = read_signatures(f"{HEAD}gpu-ecc\tx\t{pattern}\n", "own.tsv", are_compiled=True)
+    assert row.cost == cost
+
+
+@pytest.mark.promise("no row of a site holds a node")
+def test_no_pattern_takes_more_steps_than_its_ways() -> None:
+    length = 60
+    patterns = {row.pattern for row in signatures() if row.pattern}
+    patterns |= {r"(a{0,3}b?){0,4}c", r"a{0,99}a{0,99}x", r"(?:a|ab|b){0,6}$", r"\w{1,30}\.{0,30}$"}
+    for pattern in patterns:
+        items = parsed(pattern)
+        most = table._ways(items) * length * 4 + 9 * length
+        matcher = Matcher(items, most)
+        for line in dict.fromkeys(worst_lines(items, length)):
+            matcher.finds(line)

@@ -20,7 +20,7 @@ from entrypoint.job.failure import ended
 ID = re.compile(r"\bEP[0-9]{3}\b")
 WARNING = "warning"
 _ALL = "`entrypoint explain` lists all"
-_LONG = 5  # messages that are explained in full; of more, only the first lines are shown
+LONG = 5  # messages that are explained in full; of more, only the first lines are shown
 
 
 @dataclass(frozen=True)
@@ -75,8 +75,17 @@ def of_status(number: int) -> Entry:
     kinds = {entry.id: entry for entry in statuses()}
     # a program may end with any number
     entry = next((entry for id, entry in kinds.items() if fits(number, id)), kinds["1-63"])
-    says = ended("it", number) if entry.id == "128+n" else entry.says
-    return replace(entry, id=str(number), says=says)
+    if entry.id != "128+n":
+        return replace(entry, id=str(number))
+    parts = (_without_others(text, number) for text in (entry.cause, entry.confirm, entry.fix))
+    return Entry(str(number), ended("it", number), entry.statuses, *parts)
+
+
+def _without_others(text: str, number: int) -> str:
+    """Return a text about several statuses without what is about others than this one."""
+    parts = re.split(r"[:,;] (?=\d{3} )|; ", text)
+    kept = [part for part in parts if {*re.findall(r"\b1[2-9]\d\b", part)} <= {str(number)}]
+    return "; ".join(kept).removeprefix("otherwise ")
 
 
 def fits(number: int, kind: str) -> bool:
@@ -140,13 +149,17 @@ def explanation(question: str, columns: int) -> str:
         return _status(int(question), columns)
     entries, others = find(f"EP{question}" if is_number else question)
     if not entries and not others:
+        from entrypoint.features.explain.failures import about
+
+        if not is_number and (answer := about(question, columns)):
+            return answer
         kind = "exit status" if is_number else "message"
         hint = (
-            "give an id, such as EP500, a status from 0 to 255, or a part of a message as it is"
-            f" written; {_ALL}"
+            "give an id, such as EP500, a status from 0 to 255, a part of a message or of an error"
+            f" as it is written, or a cause; {_ALL}"
         )
         raise UsageError(f"EP130 there is no such {kind}", question[:80], hint)
-    if len(entries) > _LONG:
+    if len(entries) > LONG:
         parts = ["\n".join(_line(entry, columns) for entry in entries)]
     else:
         parts = [entry.text(columns) for entry in entries]

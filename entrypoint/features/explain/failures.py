@@ -13,8 +13,8 @@ from entrypoint.causes.evidence import DeviceFault
 from entrypoint.causes.judge import judge
 from entrypoint.causes.measured import shown_by
 from entrypoint.causes.phrase import BLAMES_IN_WORDS, RETRIES_IN_WORDS, phrase
-from entrypoint.causes.table import ENDS, KINDS, signatures
-from entrypoint.features.explain import row
+from entrypoint.causes.table import ENDS, KINDS, CauseKind, Signature, signatures
+from entrypoint.features.explain import LONG, row
 
 _ROLES = {
     "root": "these lines show the first failure",
@@ -69,6 +69,27 @@ def text(cause: Cause, width: int) -> str:
     return "\n".join([cause.slug, *(row(name, words, width) for name, words in rows)]) + "\n"
 
 
+def about(words: str, width: int) -> str:
+    """Return the causes that words name, for a terminal of `width` columns: what the judge makes of
+    them, or the kinds or signatures that contain them; "" if there are none."""
+    cause = judge([words])
+    word = words.lower()
+    rows: list[CauseKind | Signature] = [KINDS[word]] if word in KINDS else []
+    rows = rows or [
+        kind for kind in KINDS.values() if word in f"{kind.slug} {kind.meaning}".lower()
+    ]
+    if cause.lines and not rows:
+        return text(cause, width)
+    rows = rows or [one for one in signatures() if word in f"{one.needle} {one.says}".lower()]
+    causes = dict.fromkeys(
+        Cause(one.slug, one.role, one.blame, one.retry, one.certainty, one.says, one.fix)
+        for one in rows
+    )
+    if len(causes) > LONG:
+        return "".join(f"  {cause.slug:<20}{phrase(cause)}\n"[:width] for cause in causes)
+    return "\n".join(text(cause, width) for cause in causes)
+
+
 def explained(lines: Sequence[str], status: int | None = None, signal: str = "") -> Cause:
     """Return why the job of this log failed: what this toolkit has said of it, or else what its
     output shows."""
@@ -107,7 +128,9 @@ def _origin(
     shown = cause.lines[0] if cause.lines else ""
     rank, node = clean.origin(shown)
     rank = f"rank {rank}" if rank else ""
-    number = next((at for at in own if shown and one_line(lines[at].strip(), LINE) == shown), None)
+    # of an exception that goes on below, the judge shows more than its first line
+    begins = {at: one_line(lines[at].strip(), LINE) for at in own if shown}
+    number = next((at for at, line in begins.items() if line and shown.startswith(line)), None)
     if number is not None:  # it is in the output that the leader repeats
         heads = (re.fullmatch(_HEAD, own[at]) for at in own if at < number)
         rank, node = "", ""
