@@ -183,7 +183,7 @@ class Attempt:
         peer.lost = True
         seen = self._peers.silence(node, self._machine.now)
         outcome = lost(host, why or seen)
-        since = min(self._machine.now - self._peers.limit, self._ending.began)
+        since = min(self._machine.now, self._ending.began) - self._peers.limit
         if own_gap := "" if why else self._peers.suspension(since):
             outcome = replace(outcome, reason=own_gap, cause=None)
         self._ending.lose(node, outcome)

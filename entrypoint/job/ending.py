@@ -156,8 +156,10 @@ class Ending(Part):
         if self._denied is None or self._has_given_way:
             return False
         self._has_given_way = True
-        before = one_line(self._outcome.reason if self._outcome else "", _REASON)
-        denied = replace(self._denied, reason=f"{self._denied.reason} | it was ending: {before}")
+        denied, before = self._denied, self._outcome.reason if self._outcome else ""
+        if before != denied.reason:
+            reason = f"{denied.reason} | it was ending: {one_line(before, _REASON)}"
+            denied = replace(denied, reason=reason)
         # They boot again, also where the job was asked to stop: the next attempt tells them.
         self._outcome = self._verdict.conclude(denied, None)
         return True
