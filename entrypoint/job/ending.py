@@ -149,7 +149,8 @@ class Ending(Part):
 
     def _gives_way(self) -> bool:
         """Take the outcome of workers that have lost this leader; False if they have not."""
-        if self._has_peers and (gap := self._peers.suspension(self.began)):
+        gap = self._peers.suspension(self.began)
+        if gap and self._has_peers:
             self._denied = RetryError(gap).outcome
         elif len(self._unheard) > self._is_first() and not self._peers.alive():
             self._denied = self._denied or next(iter(self._unheard.values()))

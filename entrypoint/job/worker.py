@@ -355,7 +355,7 @@ class Worker:
             if self.state.phase is Phase.ENDING:
                 self.state.enter(Phase.STOPPED)
         if isinstance(message, (messages.Ended, messages.RankEnd)) and not self._is_stopping():
-            spoils = not (self._draft.launch.ends_with_first or self._draft.admits_late)
+            spoils = not (self._draft.admits_late or self._draft.launch.ends_with_first)
             self._has_failed |= spoils and message.status != 0
         if isinstance(message, messages.Progressed):
             self._progressed(message)  # another leader asks for it if this one is lost
