@@ -158,7 +158,7 @@ class Attempt:
 
     def _decide(self, outcome: Outcome) -> None:
         """Set the job's outcome, unless it is set already."""
-        if self.state.outcome is not None:
+        if self.state.outcome is not None or self._monitor.holds(outcome):
             return
         self._roll_call.close()
         if self._inquiry.begin(True, self._members, outcome):
@@ -181,12 +181,14 @@ class Attempt:
             self._roll_call.lost(node, why)
             return
         peer.lost = True
-        self._talk.lose(node)
-        self._ranks.daemon_started(node, NO_LOGIN)
         seen = self._peers.silence(node, self._machine.now)
         outcome = lost(host, why or seen)
-        if own_gap := "" if why else self._peers.stood_still(self._machine.now):
+        since = min(self._machine.now, self._ending.began) - self._peers.limit
+        if own_gap := "" if why else self._peers.suspension(since):
             outcome = replace(outcome, reason=own_gap, cause=None)
+        self._ending.lose(node, outcome)
+        self._talk.lose(node)
+        self._ranks.daemon_started(node, NO_LOGIN)
         self.state.enter(Phase.LOST, node, outcome.reason)
         if not self.state.is_released:
             self._log(outcome.reason)  # say it now: the last line comes only after the grace

@@ -1,11 +1,27 @@
-"""From the job's outcome to the leader's end: all nodes stop, get the outcome, and leave."""
+"""From the job's outcome to the leader's end: all nodes stop, get the outcome, and leave.
+
+An outcome that nobody could be told is not the outcome. A worker that hears nothing of its leader
+ends with 75, and so does a leader that finds, before it has told the outcome or while nobody has
+acknowledged it, that its workers may have done so:
+
+    it was suspended for longer than they wait;
+    a worker says that it has lost its leader;
+    no worker is left, and one of them was silent: who of the two is cut off, neither can know;
+    the outcome is a success, and a node that works is lost.
+
+With `success: first`, the success of rank 0 stands in all cases but the first.
+"""
 
 from __future__ import annotations
 
+import math
+
 from entrypoint.base import heartbeat
+from entrypoint.base.errors import RetryError
 from entrypoint.base.model import Outcome
 from entrypoint.base.phases import Phase
-from entrypoint.base.text import some
+from entrypoint.base.text import one_line, some
+from entrypoint.base.values import replace
 from entrypoint.job import actions, messages
 from entrypoint.job.outbox import Part, Shared
 from entrypoint.job.verdict import Verdict
@@ -21,6 +37,7 @@ _PASS_ON_LOST = 0.3
 _UNREAD = 5.0
 _LOOK = 0.1  # seconds between two looks at that
 _NAMED = 8  # silent nodes named in one line
+_REASON = 1000  # characters of an outcome that nobody was told, in the reason of the one instead
 
 
 class Ending(Part):
@@ -30,14 +47,24 @@ class Ending(Part):
     _late = False  # whether only silent nodes have not left yet
     _passed = -1  # bytes that the launchers had written when that changed last,
     _moved = 0.0  # and when that was
+    began = math.inf  # when the outcome was decided
+    _has_peers = False  # whether there were workers to tell it to,
+    _is_told = False  # whether one of them has got it
+    _asked = ""  # the answer that all give after this node was suspended; "": it was not
+    # The outcome of the workers that have lost this leader, and whether it is the job's now.
+    _denied: Outcome | None = None
+    _has_given_way = False
 
     def __init__(self, shared: Shared, verdict: Verdict) -> None:
         super().__init__(shared)
         self._verdict = verdict
+        self._unheard: dict[int, Outcome] = {}  # nodes that were silent for too long
 
     def begin(self, outcome: Outcome, running: bool) -> None:
         """Stop what still runs on all nodes at once, then release every node with the outcome."""
         self._outcome = outcome
+        self.began = self._machine.now
+        self._has_peers = bool(self._peers)
         if not running:
             self._release()
             return
@@ -56,6 +83,7 @@ class Ending(Part):
             self._talk.tell_all(messages.Stop(0))
         if self._passed >= 0:
             self.launchers_gone()
+        self._talk.end(self._asked)
         if self._late:
             self._talk.end(messages.Goodbye)
 
@@ -98,12 +126,53 @@ class Ending(Part):
     def launchers_gone(self) -> None:
         """The launchers have passed on all output, or they pass on nothing."""
         self._machine.drop("launchers")
-        if not self._state.is_released:
+        if not self._state.is_released and not self._asked:
             self._release()
+
+    def lose(self, node: int, outcome: Outcome) -> None:
+        """A node is lost, whose own outcome is this one if it still runs."""
+        if self._machine.now - self._peers[node].heard > self._spec.timeouts.heartbeat:
+            self._unheard[node] = outcome
+        is_success = self._outcome is not None and not self._outcome.status
+        if is_success and not self._state.is_released and self._membership.ends_with(node):
+            self.deny(outcome)
+
+    def deny(self, outcome: Outcome) -> None:
+        """A worker has lost this leader, or all are lost: the outcome is this one."""
+        if not self._is_first() or self._peers.may_be_lost(self.began):
+            self._denied = self._denied or outcome
+
+    def _is_first(self) -> bool:
+        """Whether the first rank's success is the outcome, whatever one other node does."""
+        is_success = self._outcome is not None and not self._outcome.status
+        return is_success and self._state.plan.launch.ends_with_first
+
+    def _gives_way(self) -> bool:
+        """Take the outcome of workers that have lost this leader; False if they have not."""
+        gap = self._peers.suspension(self.began)
+        if gap and self._has_peers:
+            self._denied = RetryError(gap).outcome
+        elif len(self._unheard) > self._is_first() and not self._peers.alive():
+            self._denied = self._denied or next(iter(self._unheard.values()))
+        if self._denied is None or self._has_given_way:
+            return False
+        self._has_given_way = True
+        denied, before = self._denied, self._outcome.reason if self._outcome else ""
+        if before != denied.reason:
+            reason = f"{denied.reason} | it was ending: {one_line(before, _REASON)}"
+            denied = replace(denied, reason=reason)
+        # They boot again, also where the job was asked to stop: the next attempt tells them.
+        self._outcome = self._verdict.conclude(denied, None)
+        return True
 
     def _release(self) -> None:
         assert self._outcome is not None
-        self._outcome = self._verdict.conclude(self._outcome)
+        if self._peers.may_be_lost(self.began) and not self._asked:
+            # A worker that has lost this leader says so.
+            self._asked = self._talk.ask_all_they_know(self._release)
+            return
+        if not self._gives_way():
+            self._outcome = self._verdict.conclude(self._outcome, self._state.stop)
         release = messages.Release(**vars(self._outcome))
         for node, peer in self._peers.items():
             self._talk.tell(node, release)
@@ -125,6 +194,7 @@ class Ending(Part):
         """It has got the outcome. If none was told, it is lost when its session ends."""
         if self._state.is_released:
             self._state.enter(Phase.ENDED, node)
+            self._is_told = True
             del self._peers[node]
             self._talk.note(node, messages.Goodbye)
 
@@ -149,4 +219,9 @@ class Ending(Part):
 
     def _end(self) -> None:
         assert self._outcome is not None
+        if not self._is_told and self._gives_way():
+            # One that reads the other outcome later reads this one after it.
+            release = messages.Release(**vars(self._outcome))
+            for node in self._peers:
+                self._machine.act(actions.Send(node, release))
         self._state.end(self._outcome)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from entrypoint.base.model import Outcome
 from entrypoint.job import messages
 from entrypoint.job.failure import (
     KILLED,
@@ -25,6 +26,13 @@ class EndMonitor(Part):
     runs_here = False
     # Whether all were asked again after this node was suspended.
     _asked = False
+    # The success of the first rank, from when it is known until it is the outcome; when that was;
+    # the answer of a node after which it reports nothing older; and what would have been the
+    # outcome meanwhile.
+    _first: ProgramExit | None = None
+    _known = 0.0
+    _answer = ""
+    _held: Outcome | None = None
 
     def __init__(self, shared: Shared, verdict: Verdict) -> None:
         super().__init__(shared)
@@ -38,6 +46,8 @@ class EndMonitor(Part):
     def rank(self, node: int, message: messages.RankEnd) -> None:
         """A rank has ended on that node."""
         host = self._topology.name(node)
+        if self._is_too_late(node, message.status):
+            return
         if message.status:
             self.verdict.failed(node)
         self.ranks.heard.end(message.rank, message.status)
@@ -67,22 +77,51 @@ class EndMonitor(Part):
             self._settle_first(heard.placed[0], "rank 0")
 
     def _settle_first(self, host: str, what: str) -> None:
-        """The first rank has ended well: a success, unless another one has failed before that."""
-        end = ProgramExit(0, what, f"{what} on {host} exited with 0 (success: first)")
+        """The first rank has ended well: a success, unless another one has failed before that,
+        whose report may be on its way."""
+        if self._first is None:
+            self._first = ProgramExit(0, what, f"{what} on {host} exited with 0 (success: first)")
+            self._known = self._machine.now
+            self._answer = self._talk.await_reports(self._conclude_first)
 
-        def settle() -> None:
-            if not any(self.failed.values()):
-                self.settle(end)
+    def _conclude_first(self) -> None:
+        end, self._first = self._first, None
+        if end is not None and not any(self.failed.values()):
+            self.settle(end)
+        elif self._held is not None:
+            self._decide(self._held)
 
-        self._talk.await_reports(settle)  # it may be on its way
+    def _is_too_late(self, node: int, status: int) -> bool:
+        """Return whether this is a failure after the first rank's success."""
+        if not status or self._first is None or any(self.failed.values()):
+            return False
+        return self._held is not None or self._talk.has_said(node, self._answer)
+
+    def pong(self, node: int, message: messages.Pong) -> None:
+        """A node has answered, with the number of ranks that have failed there."""
+        if not self._is_too_late(node, message.failed):
+            self.failed[node] = message.failed
+
+    def holds(self, outcome: Outcome) -> bool:
+        """Return whether the first rank's success is known: then no loss, stop or fault of a node
+        is the outcome, but only a program that has failed before. If the nodes may have lost this
+        one then, they do not hear of the success."""
+        if self._peers.may_be_lost(self._known - self._peers.limit):
+            self._first = None
+        if self._first is None or outcome.program:
+            return False
+        self._held = self._held or outcome
+        return True
 
     def program(self, node: int, message: messages.Ended) -> None:
         """A program of that node has ended."""
         end = ProgramExit(message.status, message.what, message.reason, message.tail)
-        if message.status:
-            self.verdict.failed(node)
         if node == self._state.me:
             self.runs_here = self.runs_here and not message.last
+        if self._is_too_late(node, message.status):
+            return
+        if message.status:
+            self.verdict.failed(node)
         if self._launch.completion == "leader":
             if self._launch.ranks.reports == "ranks":
                 self.ranks.launcher_ended(end)

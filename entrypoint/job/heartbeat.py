@@ -23,9 +23,10 @@ class Heartbeat(Part):
         self._machine.at(self._peers.next_look(self._machine.now), self._look)
 
     def _beat(self, part: int = 0) -> None:
-        """Ping a part of the workers: each once in an interval."""
+        """Ping a part of the workers: each once in an interval. One that was suspended and is lost
+        gets the outcome yet, if it does not miss us meanwhile."""
         parts = heartbeat.parts(self._nodes)
-        for node in filter(self._peers.is_alive, range(part, self._nodes, parts)):
+        for node in filter(self._peers.__contains__, range(part, self._nodes, parts)):
             self._talk.tell(node, Ping(0))
         pause = heartbeat.interval(self._peers.limit, self._nodes) / parts
         self._machine.after(pause, lambda: self._beat((part + 1) % parts))

@@ -223,7 +223,9 @@ class Leader(Attempt):
         own_gap = is_lost and self._peers.stood_still(self._machine.now)
         words = own_gap or f"{self._host(node)}: {message.reason}"
         outcome = Outcome(message.status, words, message.program)
-        if self.membership.can_turn_away(node, message.stop):
+        if self.outcome is not None and is_lost and node != self.state.me:
+            self._ending.deny(outcome)
+        elif self.membership.can_turn_away(node, message.stop):
             self._turn_away(node, outcome)
         elif message.stop:
             self._stop(outcome)
@@ -249,7 +251,7 @@ class Leader(Attempt):
         self._ranks.start_daemon(event.node, command)
 
     def _pong(self, node: int, message: messages.Pong) -> None:
-        self._monitor.failed[node] = message.failed
+        self._monitor.pong(node, message)
         self._talk.pong(node, message.number)
         if self.membership.works(node):
             self._stalls.heard(node, message.idle)

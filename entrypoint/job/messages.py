@@ -432,6 +432,7 @@ ASKED = "to a question that it was not asked"
 CHECKING = "of a gate whose end it has not announced, or has reported"
 INQUIRY = "in a job that asks nothing, or after its start"
 SUCCESS = "of a success before the start"
+WELL = "of a success after a failure there"
 
 # Every message that a worker may send, and every one that the leader may, with what must hold for
 # it. Any node may stop the job, or have its ranks get a user signal: it may be the only one that
@@ -458,7 +459,7 @@ LEADER_SAYS: Mapping[type, tuple[str, ...]] = {
     StartDaemon: (CALLED, STARTED, RANKS),
     Progressed: (CALLED, STARTED),
     Question: (CALLED, INQUIRY),
-    Release: (CALLED, SUCCESS),
+    Release: (CALLED, SUCCESS, WELL),
 }
 FROM_WORKER, FROM_LEADER = tuple(WORKER_SAYS), tuple(LEADER_SAYS)
 

@@ -27,6 +27,7 @@ class Outbox:
         self._open: dict[object, tuple[set[int], Then]] = {}
         self._said: defaultdict[object, set[int]] = defaultdict(set)  # answer -> who has given it
         self._pings = 0
+        self._followed: set[int] = set()  # pings whose answer is followed by the next one
 
     def tell(self, node: int, message: Any) -> None:
         """Send a message to one node, which may be this one. Nothing is sent once all were told the
@@ -39,17 +40,26 @@ class Outbox:
         for node in (self._me, *self._peers):
             self.tell(node, message)
 
-    def ask_all_they_know(self, then: Then) -> None:
+    def ask_all_they_know(self, then: Then) -> str:
         """Have `then` called when every node has reported all that it knows by now; silent ones are
-        lost before."""
+        lost before. Return the answer that each gives then."""
         self._pings += 1
         self.tell_all(messages.Ping(self._pings))
-        self.expect(f"pong {self._pings}", 2 * self._peers.limit, then)
+        return self._expect_pong(then)
 
-    def await_reports(self, then: Then) -> None:
+    def await_reports(self, then: Then) -> str:
         """Have `then` called when all reports that are on their way have arrived: after two answers
-        of every node."""
-        self.ask_all_they_know(lambda: self.ask_all_they_know(then))
+        of every node. Return the second one."""
+        self._pings += 1
+        self._followed.add(self._pings)
+        self.tell_all(messages.Ping(self._pings))
+        self._pings += 1
+        return self._expect_pong(then)
+
+    def _expect_pong(self, then: Then) -> str:
+        answer = f"pong {self._pings}"
+        self.expect(answer, 2 * self._peers.limit, then)
+        return answer
 
     def expect(self, answer: object, seconds: float, then: Then) -> None:
         """Have `then` called once every node has given this answer or is lost, or after that
@@ -62,6 +72,8 @@ class Outbox:
         """A node has answered that ping; what answers a ping that was not sent counts for none."""
         if 0 < number <= self._pings:
             self.note(node, f"pong {number}")
+            if number in self._followed:
+                self.tell(node, messages.Ping(number + 1))
 
     def note(self, node: int, answer: object) -> None:
         """A node has given this answer."""

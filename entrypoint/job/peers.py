@@ -21,7 +21,8 @@ class Peers(dict[int, Peer]):
     """Workers by rank. `limit`: seconds that a peer may be silent."""
 
     _due = 0.0  # when we planned to look for silent peers; 0: not yet
-    # seconds that this node itself was frozen, and when that ended
+    # seconds for which this node itself was suspended last, if peers may have noticed that, and
+    # when that ended
     _stood = 0.0
     _stood_until = 0.0
 
@@ -68,7 +69,7 @@ class Peers(dict[int, Peer]):
         """If this node itself was frozen or got no CPU, its peers were not silent for that time."""
         if not self._due or now <= self._due:
             return
-        if now - self._due > self._interval:
+        if now - self._due > self.limit - self._interval:
             self._stood = now - self._due
             self._stood_until = now
         for peer in self.values():
@@ -82,9 +83,18 @@ class Peers(dict[int, Peer]):
             return f"its session ended, last message {seconds:.1f}s before"
         return f"nothing heard of it for {seconds:.0f}s"
 
+    def may_be_lost(self, since: float) -> bool:
+        """Return whether peers may count this node as lost: it was suspended for nearly as long as
+        they wait, by our clock, and that ended at `since` or later."""
+        return self._stood > 0 and self._stood_until >= since
+
     def stood_still(self, now: float) -> str:
         """A sentence, if this node just was suspended for longer than peers wait; else ""."""
-        if not self._stood > self.limit or now - self._stood_until > self.limit:
+        return self.suspension(now - self.limit)
+
+    def suspension(self, since: float) -> str:
+        """The same of a suspension that ended at `since` or later."""
+        if not self._stood > self.limit or not self.may_be_lost(since):
             return ""
         return (
             f"EP603 {self._host} was suspended for {self._stood:.0f}s, and its peers wait for"

@@ -12,7 +12,7 @@ from entrypoint.base.errors import EntrypointError
 from entrypoint.base.model import Outcome
 from entrypoint.job import actions
 
-Then = Callable[[], None]
+Then = Callable[[], object]
 
 
 class Scheduler:

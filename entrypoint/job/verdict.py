@@ -73,14 +73,15 @@ class Verdict(Part):
             for line in end.tail:
                 self._machine.log(f"  | {line}")
 
-    def conclude(self, outcome: Outcome) -> Outcome:
-        """Return the outcome with its cause, and whether the job boots again after this attempt."""
+    def conclude(self, outcome: Outcome, stop: Outcome | None) -> Outcome:
+        """Return the outcome with its cause, and whether the job boots again after this attempt,
+        unless somebody asked us to `stop`."""
         if outcome.program and outcome.status:
             outcome = replace(outcome, cause=self._cause())
         spec = self._spec
         outcome = self._membership.conclude(outcome)
         then = self._state.next_history()
-        followed = follow(outcome, then, spec.restarts, self._state.stop)
+        followed = follow(outcome, then, spec.restarts, stop)
         if followed.again and not pays_off(then, spec.restarts):
             return no_progress(outcome, then, spec)
         if followed.again or spec.failures.status == "own":

@@ -36,6 +36,8 @@ class Worker:
     _has_stopped = False  # whether nothing of the job runs here any more
     _stays = False  # whether the leader may not have read our last message yet
     _due = 0.0  # when we planned to look whether the leader is silent
+    _own: Outcome | None = None  # this node's own failure, of which the leader was told
+    _has_failed = False  # whether a program of this node has failed by itself
 
     def __init__(self, spec: JobSpec, draft: Plan, history: History) -> None:
         self.state = state = JobState(spec, draft, history)
@@ -190,6 +192,7 @@ class Worker:
             messages.SUCCESS: self.state.has_started
             or ends_without_start
             or getattr(message, "status", 0) != 0,
+            messages.WELL: not (self._has_failed and getattr(message, "status", 1) == 0),
         }
         return messages.wrong(message, messages.LEADER_SAYS, holds)
 
@@ -297,7 +300,9 @@ class Worker:
         self.state.enter(Phase.RELEASED)
         self._act(actions.ReportPhases())  # before the last word: the leader does not wait for more
         self._say_last(messages.Goodbye())
-        self._decide(Outcome(**vars(message)))
+        # Also one that has decided alone and is still here: the job has one outcome.
+        self.state.outcome = Outcome(**vars(message))
+        self._finish()
 
     def _look_for_silence(self) -> None:
         """The leader speaks in every interval; one that is silent for longer than the timeout is
@@ -332,9 +337,12 @@ class Worker:
             self._decide(self._without_leader(why))
 
     def _without_leader(self, why: str) -> Outcome:
-        """Return the outcome of an attempt whose leader is lost, which no other node replaces."""
+        """Return the outcome of an attempt whose leader is lost, which no other node replaces: this
+        node's own failure if it had one."""
         from entrypoint.job.membership.team import without_leader  # only a failure needs it
 
+        if self._own is not None:
+            return self._own
         return lost(self._topology.leader.name, why + without_leader(self._topology))
 
     # -- what happens here
@@ -346,6 +354,9 @@ class Worker:
             self._has_stopped = True
             if self.state.phase is Phase.ENDING:
                 self.state.enter(Phase.STOPPED)
+        if isinstance(message, (messages.Ended, messages.RankEnd)) and not self._is_stopping():
+            spoils = not (self._draft.admits_late or self._draft.launch.ends_with_first)
+            self._has_failed |= spoils and message.status != 0
         if isinstance(message, messages.Progressed):
             self._progressed(message)  # another leader asks for it if this one is lost
         self._tell_leader(message)
@@ -381,6 +392,7 @@ class Worker:
             else:
                 self._decide(outcome)
             return
+        self._own = self._own if stop else outcome
         self._tell_failure(outcome, stop)
         patience = self._spec.timeouts.grace + KILL_MARGIN + self._patience()
         self._after(patience, lambda: self._decide(outcome))

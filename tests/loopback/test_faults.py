@@ -98,6 +98,30 @@ def test_a_node_that_falls_silent_is_lost_after_the_heartbeat_timeout(cluster: M
     job.signal(1, signal.SIGKILL)
 
 
+@pytest.mark.promise(
+    "a leader that was suspended while the job ends has the status of the others",
+    control="the mutation `a leader that is cut off keeps its outcome`",
+)
+def test_a_leader_that_is_suspended_while_all_stop_ends_as_the_others(
+    cluster: Make, tmp_path: Path
+) -> None:
+    """It was told to stop, and nobody else has heard why."""
+    job = cluster(2)
+    told = f"touch {tmp_path}/told.$OMPI_COMM_WORLD_RANK; sleep 4; exit 0"
+    env = {"ENTRYPOINT_TIMEOUTS_HEARTBEAT": "4"}
+    job.start_all("sh", "-c", f'trap "{told}" TERM; echo up; while :; do sleep 0.1; done', env=env)
+    all_up(job)
+    job.signal(0, signal.SIGTERM)
+    until(lambda: len([*tmp_path.glob("told.*")]) == job.nodes * job.slots, 60, "every rank told")
+    job.signal(0, signal.SIGSTOP)
+    until(lambda: job.processes[1].poll() is not None, 60, "the worker's end")
+    job.signal(0, signal.SIGCONT)
+    assert job.ends() == {0: 75, 1: 75}, job.both()
+    assert "EP603 worker-0 (node-0) was suspended for" in job.err(0), job.both()
+    assert "it was ending: EP611 the job was ended by SIGTERM" in job.err(0)
+    assert job.survivors() == []
+
+
 @pytest.mark.promise("no rank starts until every node has answered; missing nodes are named")
 def test_missing_peers_are_all_named_at_the_deadline_and_the_others_leave(cluster: Make) -> None:
     job = cluster(4)

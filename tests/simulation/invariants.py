@@ -73,6 +73,7 @@ def check(
         return world, [*_one_status(schedule, world), *_overdue(schedule, world)]
     if not wrong:
         wrong += _one_status(schedule, world)
+        wrong += _suspended(schedule, world)
         wrong += _first(schedule, world)
         wrong += _cause(schedule, world)
         wrong += wrong_stalls(schedule, world)
@@ -152,6 +153,28 @@ def _one_status(schedule: Schedule, world: World) -> list[str]:
     return wrong
 
 
+def _suspended(schedule: Schedule, world: World) -> list[str]:
+    """However long nodes are suspended, and whenever: all nodes end with one status. A node that was
+    told to stop, or was suspended, may have one of its own, and never a success that others do not
+    have."""
+    others = {fault.kind for fault in schedule.faults} - {"freeze", "fail", "stop", "user"}
+    odd = not _is_usual(schedule) or schedule.look is not None or _is_unfit(schedule)
+    odd = odd or schedule.mpirun or schedule.gates or max(schedule.starts) > 30
+    if odd or others or not schedule.of("freeze") or schedule.least:
+        return []
+    ends = {each.rank: _final(world, each.rank) for each in world.containers if each.outcomes}
+    own = {fault.node for fault in schedule.of("freeze", "stop") if fault.node}
+    own |= world.turned_away
+    wrong = []
+    for rank, (when, status, reason) in ends.items():
+        if status != ends[0][1] and (rank not in own or not status):
+            wrong.append(
+                f"nodes were suspended, and node-{rank} ends at {when:.1f} s with {status}"
+                f" ({reason}), the leader with {ends[0][1]} ({ends[0][2]})"
+            )
+    return wrong
+
+
 def _reported_cause(schedule: Schedule, world: World) -> list[str]:
     """All nodes name one cause, the root of what was reported, and it decides about a restart."""
     wrong = []
@@ -222,11 +245,13 @@ def _restarts(schedule: Schedule, world: World) -> list[str]:
         and leader.boots > 1
     ):
         wrong.append("the job has started again after a program's own failure")
-    if world.told_to_stop and leader.boots > max(world.told_to_stop):
+    # A boot that starts nothing may tell the stop to nodes that had lost their leader.
+    last = max(world.attempts, default=0)
+    if world.told_to_stop and last > max(world.told_to_stop):
         wrong.append(
             "the job has started again, and its leader was told to stop before the result was told"
         )
-    if world.stopped and leader.boots > max(world.stopped) + len(schedule.of("kill", "reboot")):
+    if world.stopped and last > max(world.stopped) + len(schedule.of("kill", "reboot")):
         wrong.append("the job has started again after it was told to stop")
     return wrong
 
@@ -614,7 +639,9 @@ def _spares(schedule: Schedule, world: World) -> list[str]:
         return [f"only the leader was suspended, and {sorted(team.reasons)} are replaced"]
     if schedule.sick is not None or _is_unfit(schedule):
         return []
-    if own and all(fault.node >= world.needed and fault.kind in _LOSSES for fault in own):
+    if own == [*schedule.faults] and all(
+        fault.node >= world.needed and fault.kind in _LOSSES for fault in own
+    ):
         boots = world.containers[0].boots
         if boots > 1 or (status and max(schedule.starts) < own[0].at):
             return [f"only spares were lost, and the job ends with {status} after {boots} attempts"]

@@ -155,6 +155,7 @@ def draw(random: Random, nodes: int | None = None, seed: int = 0) -> Schedule:
     schedule = _stalled(Random(f"stall {seed}"), schedule)
     schedule = _crashing(Random(f"crashes {seed}"), schedule)
     schedule = _limited(Random(f"limits {seed}"), schedule)
+    schedule = _suspended(Random(f"suspended {seed}"), schedule)
     source = Random(f"ports {seed}")
     if source.random() > 0.1 or schedule.spares:
         return schedule
@@ -417,6 +418,33 @@ def _limited(random: Random, schedule: Schedule) -> Schedule:
     at = last + 1.0 + schedule.duration + random.uniform(-0.5, 0.5)
     failure = Fault(at, "fail", random.randrange(1, schedule.nodes), status=7)
     return replace(schedule, faults=(failure,), latency=0.3, status=0)
+
+
+def _suspended(random: Random, schedule: Schedule) -> Schedule:
+    """The same job, or one whose leader, or a worker, or both, are suspended at any moment from just
+    before its end is known: for about as long as the others wait, or for longer."""
+    if random.random() > 0.06 or schedule.nodes > 100:
+        return schedule
+    ends = random.choice(("fail", "stop", "stop", "all", "first"))
+    at, node = 5.0, random.randrange(schedule.nodes)
+    faults = [Fault(at, ends, node, status=6)] if ends in ("fail", "stop") else []
+    frozen = random.choice(((0,), (0,), (0, node), (node,)))
+    when = random.choice((random.uniform(at - 1, at + 10), random.uniform(at - 0.1, at + 0.4)))
+    seconds = random.choice((HEARTBEAT + 0.5, HEARTBEAT + 1.5, 3 * HEARTBEAT))
+    faults += [Fault(when, "freeze", each, seconds) for each in sorted({*frozen})]
+    return Schedule(
+        nodes=schedule.nodes,
+        launcher=schedule.launcher,
+        restarts=random.choice((0, 2)),
+        starts=(0.0,) * schedule.nodes,
+        duration=20.0 if faults[0].kind != "freeze" else 4.0,
+        save=tuple(random.choice((0.0, 2.0, 8.0)) for _ in range(schedule.nodes)),
+        latency=schedule.latency,
+        faults=tuple(sorted(faults, key=lambda fault: fault.at)),
+        seed=schedule.seed,
+        spares=random.choice((0, 1)) if schedule.nodes > 2 else 0,
+        after_first=60.0 if ends == "first" else None,
+    )
 
 
 def _measured(random: Random, schedule: Schedule, begun: float) -> Schedule:

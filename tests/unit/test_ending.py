@@ -338,3 +338,117 @@ def test_a_rank_that_has_failed_before_is_left_to_its_launcher(failed: int) -> N
     job.waits(5.0)
     assert job.outcome
     assert job.outcome.status == 5
+
+
+class Suspended(Running):
+    """The same leader, suspended for so long while all nodes stop."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self.hears(FAILED, sender=2)
+        self.until(messages.Stop)
+        self.told(events.TimerFired())
+        self.now += seconds
+        self.told(events.TimerFired())
+
+    def pongs(self) -> list[Any]:
+        """Its own node has stopped, and the launcher ends; return the questions that follow."""
+        self.stopped(0, 1, 2)
+        done = self.told(events.LaunchersGone())
+        return [each for each in sent(done, messages.Ping) if each.message.number]
+
+    def release(self) -> messages.Release:
+        """What all nodes are told once they have answered."""
+        asked = self.pongs()
+        for each in asked:
+            self.hears(messages.Pong(0.0, each.message.number), sender=each.node)
+        return next(each.message for each in sent(self.done, messages.Release))
+
+
+@pytest.mark.parametrize(("seconds", "status"), [(11.0, 7), (16.0, 7), (40.0, 75)])
+def test_a_leader_that_was_suspended_while_all_stop_ends_as_its_workers_do(
+    seconds: float, status: int
+) -> None:
+    """By its own clock alone. One that was suspended for nearly as long as they wait asks them."""
+    release = Suspended(seconds).release()
+    assert release.status == status
+    assert ("was suspended for" in release.reason) == (status == 75)
+    assert "exited with 7" in release.reason, "what it was ending for"
+
+
+@pytest.mark.parametrize("says", [False, True])
+def test_a_worker_that_has_lost_the_leader_decides_for_all(says: bool) -> None:
+    """By its word, also where the leader's clock has stood still with it."""
+    job = Running()
+    job.hears(FAILED, sender=2)
+    job.until(messages.Stop)
+    if says:
+        job.hears(messages.Failed(75, "worker-0 (a) is lost", False, False), sender=1)
+    job.told(events.SessionLost(1, "its session ended"))
+    job.stopped(0, 2)
+    done = job.told(events.LaunchersGone())
+    release = next(each.message for each in sent(done, messages.Release))
+    assert release.status == (75 if says else 7)
+
+
+@pytest.mark.parametrize(("node", "number"), [(1, 75), (0, 0)])
+def test_a_success_is_none_if_a_node_is_lost_before_it_is_told(node: int, number: int) -> None:
+    job = Running()
+    for sender in range(3):
+        job.hears(*ends(2 * sender, 2 * sender + 1), sender=sender)
+    job.hears(messages.Ended(0, "mpirun", "mpirun exited with 0", (), False), sender=0)
+    if node:
+        job.told(events.SessionLost(node, "its session ended"))
+    job.stopped(0, 1, 2)
+    job.told(events.LaunchersGone())
+    release = next(each.message for each in sent(job.done, messages.Release))
+    assert release.status == number
+
+
+@pytest.mark.promise(
+    "a node whose own program has failed believes no success", control="its case with 0"
+)
+@pytest.mark.parametrize(("status", "end"), [(7, 75), (0, 0)])
+def test_a_worker_that_knows_of_its_own_failed_program_believes_no_success(
+    status: int, end: int
+) -> None:
+    node = Node(1, launcher="plain")
+    node.hears(node.hello, messages.Start(1), sender=0)
+    node.hears(messages.Ended(status, "plain", f"plain exited with {status}", (), True), sender=1)
+    node.hears(RELEASE, sender=0)
+    assert node.machine.outcome.status == end
+    assert ("release of a success after a failure there" in node.machine.outcome.reason) == bool(
+        end
+    )
+
+
+@pytest.mark.parametrize("stop", [False, True])
+def test_a_worker_whose_session_ends_after_its_own_failure_ends_with_that(stop: bool) -> None:
+    """With restarts, too: its leader has ended with it. A stop is no failure."""
+    node = Node(1, restarts=2)
+    node.hears(node.hello, messages.Start(1), sender=0)
+    if stop:
+        node.told(events.Signalled(15))
+    else:
+        node.told(events.Faulted(Outcome(71, "its sshd ended")))
+    node.told(events.SessionLost(0))
+    node.hears(messages.Stopped())
+    (done,) = [each.outcome for each in node.done if isinstance(each, actions.EndNode)]
+    assert (done.status, done.again) == (143 if stop else 71, False)
+
+
+def test_a_first_success_stands_against_a_loss_but_not_against_an_earlier_failure() -> None:
+    for failed, lost in ((0, True), (0, False), (1, True), (1, False)):
+        job = Node(launcher="torchrun", success="first").start()
+        job.hears(messages.Ended(0, "torchrun", "torchrun exited with 0", (), True), sender=0)
+        for number in (1, 2):
+            job.hears(messages.Pong(0.0, number), sender=0)
+            job.hears(messages.Pong(0.0, number, failed), sender=1)
+        if lost:
+            assert job.machine.outcome is None, "worker-2 has not answered"
+            job.told(events.SessionLost(2, "its session ended"))
+        if not lost:
+            job.hears(messages.Ended(7, "torchrun", "torchrun exited with 7", (), True), sender=1)
+            for number in (1, 2) if not failed else ():
+                job.hears(messages.Pong(0.0, number), sender=2)
+        assert job.machine.outcome.status == (75 if failed and lost else 7 * failed)

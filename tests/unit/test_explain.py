@@ -26,6 +26,7 @@ ENDS = {
 ENDS |= {"RunDirTaken": 78}
 # Where the words come from somewhere else, which gives them their id.
 PASSED_ON = {
+    "job/ending.py": ("gap",),  # EP603, of peers.py
     "features/health/report.py": ["reason"],  # nothing is wrong
     "base/errors.py": ["str(self)"],
     "launchers/_common.py": ["summary"],  # of `problem`, whose calls are looked at

@@ -51,7 +51,7 @@ class FailedJob(Node):
         self.waits(3)
         for node in range(3):
             self.hears(messages.Stopped(), sender=node)
-        self.waits(20)
+        self.waits(5)
         releases = [each.message for each in sent(self.done, messages.Release)]
         assert len({str(release) for release in releases}) == 1, "all nodes hear the same"
         return Outcome(**vars(releases[0]))

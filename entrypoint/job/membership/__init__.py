@@ -133,6 +133,7 @@ class Membership:
         self._state = state
         self._topology = state.topology
         self.team = team or Team.planned(state.topology)
+        state.stop = self.team.stop
         self._works = frozenset(self.team.nodes)
         # This node's report.
         self.own = state.plan.members.reports[state.me]
@@ -350,6 +351,10 @@ class Membership:
         """Whether this node's end is a part of the job's."""
         return True
 
+    def ends_with(self, node: int) -> bool:
+        """Whether a success is none if this node is lost before it is told."""
+        return self.works(node)
+
     def late(self) -> set[int]:
         """The nodes that still run and do not count: the others may have ended before they could
         meet them."""
@@ -412,7 +417,10 @@ class Membership:
 
     def next_team(self) -> Team:
         """Return the team as this attempt leaves it, for the next one."""
-        return self.team.without(self.losses, self._present - self.losses.keys())
+        team = self.team.without(self.losses, self._present - self.losses.keys())
+        if stop := self._state.stop:  # all that come in time are to hear of it
+            return replace(team, stop=stop, expected=None)
+        return team
 
 
 class Fixed(Membership):
@@ -525,6 +533,9 @@ class Elastic(Membership):
             return True
         can_be_met = not self._has_run or 0 in self.awaited or self.has_failed
         return self.is_short() and can_be_met
+
+    def ends_with(self, node: int) -> bool:
+        return False
 
     def is_short(self) -> bool:
         return len(self._met) < self._least

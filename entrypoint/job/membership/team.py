@@ -38,6 +38,8 @@ class Team:
     # Lost nodes, and until when (seconds) they may run what they have started, by their own clocks;
     # and whether they were silent: then only their answer shows that they do not.
     may_run: Mapping[int, tuple[float, bool]] = field(default_factory=dict)
+    # A stop of the job that the other nodes have not heard of.
+    stop: Outcome | None = None
 
     @classmethod
     def planned(cls, topology: Topology) -> Team:
