@@ -11,7 +11,7 @@ from entrypoint.base.phases import Phase
 from entrypoint.base.text import count
 from entrypoint.job import actions, events, messages
 from entrypoint.job.failure import difference, short
-from entrypoint.job.membership import NOT_REACHED, Go, Refuse, Wait
+from entrypoint.job.membership import Go, Refuse, Wait
 from entrypoint.job.outbox import Part, Shared
 from entrypoint.job.waits import KILL_MARGIN, SURE, Misdirected
 
@@ -41,7 +41,7 @@ class RollCall(Part):
         self._began = self._machine.now
         self._membership.begin(own, self._began)
         for node in self._topology.peers:
-            self._miss(node, NOT_REACHED)
+            self._miss(node, "not reached yet")
             self._machine.act(actions.Call(node.rank))
         # mpirun's daemons connect back to this node by its name.
         self._machine.act(actions.Resolve((self._topology.me,)))
@@ -198,7 +198,7 @@ class RollCall(Part):
         if not isinstance(hello, messages.Hello):
             return
         if self._state.has_started:
-            self._machine.act(actions.Answer(messages.Taken(messages.TAKEN)))
+            self._machine.act(actions.Answer(messages.Taken(messages.RUNS)))
             return
         if self._misdirected.is_other_job(hello):
             self._machine.act(actions.Answer(messages.Taken(messages.OTHER_JOB)))

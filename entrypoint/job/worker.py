@@ -74,7 +74,7 @@ class Worker:
         one is gone. Nobody takes a running job's node: it must first end, with what it runs."""
         self._machine.now = now
         if self._takes_part():
-            return messages.TAKEN
+            return messages.RUNS if self.state.has_started else messages.TAKEN
         if not self._leader_is_there():
             return ""
         is_hello = isinstance(message, messages.Hello)

@@ -12,6 +12,7 @@ from tests.simulation.gates import AWAITED, PROBLEM
 from tests.simulation.gates import LIMIT as GATE
 from tests.simulation.programs import CAUSES
 from tests.simulation.schedule import (
+    DEAF,
     GRACE,
     HEARTBEAT,
     LAUNCH,
@@ -25,14 +26,19 @@ from tests.simulation.schedule import (
 from tests.simulation.stalls import wrong_stalls
 from tests.simulation.world import World
 
-_AWAY = ("kill", "reboot", "vanish", "cut", SEVER, "blink", "lie", "forge")
-_LOSSES = ("kill", "vanish", "cut", SEVER, "reboot", "freeze", "blink", "lie")
+_AWAY = ("kill", "reboot", "vanish", "cut", SEVER, DEAF, "blink", "lie", "forge")
+_LOSSES = ("kill", "vanish", "cut", SEVER, "reboot", "freeze", DEAF, "blink", "lie")
 _STOPS = 5.0  # seconds in which a stop between two attempts has ended all nodes
 _MARGIN = 8.0  # seconds for killed programs, the launcher's last words, and the result on its way
 
 
 def _patience(schedule: Schedule) -> float:
     return heartbeat.patience(HEARTBEAT, schedule.nodes)
+
+
+def _clock(schedule: Schedule) -> float:
+    """Seconds in which a node whose leader is gone has noticed that and ended its ranks."""
+    return _patience(schedule) + GRACE + KILL_MARGIN
 
 
 def bound(schedule: Schedule) -> float:
@@ -86,6 +92,7 @@ def check(
         wrong += _unwritable(schedule, world)
         wrong += _unhealthy(schedule, world)
         wrong += _spares(schedule, world)
+        wrong += _succeeds(schedule, world)
     return world, wrong
 
 
@@ -621,7 +628,7 @@ def _spares(schedule: Schedule, world: World) -> list[str]:
     if len(schedule.faults) != 1:
         return []
     (fault,) = schedule.faults
-    if fault.kind not in ("kill", "vanish", "cut", "reboot") or not fault.node:
+    if fault.kind not in ("kill", "vanish", "cut", "reboot", DEAF) or not fault.node:
         return []
     if fault.at < world.first_start + 1 or not world.hit_running:
         return []
@@ -634,11 +641,9 @@ def _spares(schedule: Schedule, world: World) -> list[str]:
         wrong.append(f"node-{fault.node} was told {told}, and ends with {node.outcomes[-1][1]}")
     if fault.node >= world.needed and world.containers[0].boots > 1:
         wrong.append(f"node-{fault.node}, a spare, was lost, and the job has started again")
-    unheard = 0.0
-    if fault.kind != "kill":
-        unheard = _patience(schedule)
-        if fault.node < world.needed:  # it may run until it has noticed that, and its grace is over
-            unheard += _patience(schedule) + GRACE + KILL_MARGIN
+    unheard = 0.0 if fault.kind in ("kill", DEAF) else _patience(schedule)
+    if fault.node < world.needed:
+        unheard += _clock(schedule)
     late = fault.at + unheard + min(GRACE, max(schedule.save)) + 2 * schedule.passes
     late += schedule.duration + 6 + 10 * schedule.latency + (AWAITED if schedule.gates else 0.0)
     ended = _final(world, 0)[0]
@@ -646,3 +651,27 @@ def _spares(schedule: Schedule, world: World) -> list[str]:
         wrong.append(f"node-{fault.node} was lost, and the job ends at {ended:.1f} s, not by"
                      f" {late:.1f} s")  # fmt: skip
     return wrong
+
+
+def _succeeds(schedule: Schedule, world: World) -> list[str]:
+    """A job whose worker-0 alone was lost while ranks ran, and has come back, starts again once
+    they have ended, and ends as it would have."""
+    faults = [(fault.kind, fault.node) for fault in schedule.faults]
+    if faults not in ([("kill", 0)], [("reboot", 0)]) or not schedule.restarts or schedule.status:
+        return []
+    (fault,) = schedule.faults
+    odd = not _is_usual(schedule) or schedule.mpirun or schedule.empty is not None
+    odd = odd or schedule.sick is not None or schedule.stuck is not None or schedule.liar is not None
+    odd = odd or schedule.measure is not None or schedule.without_progress or schedule.gates
+    if odd or not world.hit_running or not schedule.has_port or max(schedule.starts) > 5:
+        return []
+    ends = world.first_start + schedule.duration
+    if not world.first_start + 1 < fault.at < ends or not 0 < fault.seconds < PEERS / 2:
+        return []
+    started = max(fault.at + fault.seconds + schedule.join, fault.at + _clock(schedule))
+    by = started + schedule.duration + 2 * schedule.passes + 10 * schedule.latency + _MARGIN
+    ended, status, reason = _final(world, 0)
+    if not status and ended < by:
+        return []
+    return [f"worker-0 was lost and came back, and the job ends at {ended:.1f} s, not by {by:.1f} s,"
+            f" with {status} ({reason})"]  # fmt: skip

@@ -39,9 +39,9 @@ from tests.simulation.gates import MEMORY, SECONDS, SimulatedGate
 from tests.simulation.programs import Meeting, Mpirun, Programs
 from tests.simulation.schedule import (
     BETWEEN,
+    DEAF,
     GRACE,
     HEARTBEAT,
-    JOIN,
     LAUNCH,
     LIMIT,
     MEASURES,
@@ -74,6 +74,7 @@ def plans(
     on: str = "infrastructure",
     spares: int = 0,
     without: int = 0,
+    join: float = 0.0,
     more: str = "",
 ) -> tuple[JobSpec, Plan, Plan]:
     """The spec of such a job, and the real plans of its leader and of one worker; `asks`: check,
@@ -86,7 +87,7 @@ def plans(
         " /none\nrestarts:"
         f" {{most: {restarts}, on: {on}{f', without_progress: {without}, progress: /ckpt' if without else ''}}}\nspares: {spares}\n{f'nodes: {least}:{nodes}' if least else ''}\n{f'mpi: {{np: {ranks}}}' if ranks else ''}\ngate: {{seconds:"
         f" {SECONDS}, memory: {MEMORY}}}\nnetcheck: {{limit: {MEASURES}, seconds: 0.1, max_latency_ms: 5}}\ntimeouts: {{peers: {PEERS},"
-        f" join: {JOIN}, grace: {GRACE}, heartbeat: {HEARTBEAT}, launch: {LAUNCH}}}\n"
+        f" join: {join}, grace: {GRACE}, heartbeat: {HEARTBEAT}, launch: {LAUNCH}}}\n"
     )
     spec = load(text + more, "job.yaml", {"ENTRYPOINT_NODE_RANK": "0"}, {})
     inquiries = {"check": check(CheckOptions(LIMIT)), "netcheck": netcheck(spec, "before")}
@@ -320,6 +321,14 @@ class Container:
             session.close(self.rank)
             if self.rank:
                 session.sweep()
+
+    def deafen(self) -> None:
+        """All of its sshd die: its sessions end, and nobody can call it."""
+        self.door = False
+        for session in self.sessions.values():
+            session.close(0)
+            session.close(self.rank)
+        self._soon(events.Faulted(Outcome(71, "sshd ended")), self._world.schedule.latency)
 
     def is_awake(self) -> bool:
         """Whether it runs, and does not stand still."""
@@ -666,6 +675,7 @@ class World:
             schedule.restarts_on,
             schedule.spares,
             schedule.without_progress,
+            schedule.join,
             (stalls.SPEC if schedule.stalls else "")
             + ("success: first\n" if schedule.after_first is not None else ""),
         )
@@ -807,7 +817,7 @@ class World:
         leader = self.containers[0].machine
         self.hit_inquiry = isinstance(leader, Leader) and leader.state.phase is Phase.INQUIRY
         if fault.kind in (
-            *split("kill vanish cut sever reboot freeze lie forge blink fault stop twice"),
+            *split("kill vanish cut sever reboot freeze lie forge blink fault deaf stop twice"),
         ):
             self.first_disturbed.setdefault(fault.node, self.now)
         goes = (
@@ -854,6 +864,8 @@ class World:
                     self.after(later, partial(other.programs.fail, 143))
         elif fault.kind == "fault":
             container.give(events.Faulted(Outcome(71, "sshd ended")))
+        elif fault.kind == DEAF:
+            container.deafen()
         elif fault.kind == "lie":
             session = container.sessions.get(0)
             if session and session.open:
@@ -1022,14 +1034,10 @@ class World:
             self.violate(f"node-{rank} was replaced, and works, and others are there")
 
     def watch_overlap(self, container: Container) -> None:
-        """A rank starts: none of an earlier attempt runs on another node that is only cut off. One
-        that stands still cannot end it, and a new leader knows nothing of the nodes before. One
-        that has lost its session, and then its network, too, looks as one that was killed."""
+        """A rank starts: none of an earlier attempt runs anywhere, whoever has started that. Only a
+        node that stands still cannot end it."""
         boot = self.containers[0].boots
         odd = {fault.node for fault in self.schedule.of("freeze")}
-        odd |= {fault.node for fault in self.schedule.of("blink", "lie") if self.is_cut(fault.node)}
-        if self.schedule.of("kill", "reboot") and 0 in self.first_disturbed:
-            return
         for each in self.containers:
             if each.rank not in odd and each.programs.runs_of_before(boot):
                 self.violate(

@@ -10,6 +10,7 @@ import pytest
 from entrypoint import __version__, spec
 from entrypoint.base.errors import OsError
 from entrypoint.base.model import Interface, NodeReport, Outcome
+from entrypoint.base.phases import Phase
 from entrypoint.base.values import replace
 from entrypoint.job import actions, events, messages
 from entrypoint.job.answer import node_info, node_report
@@ -92,7 +93,7 @@ def test_a_call_of_another_job_is_answered_with_that(rank: int) -> None:
 def test_a_call_of_another_leader_does_not_end_a_job_that_has_started() -> None:
     node = speakers.Node().start()
     done = node.told(events.LeaderCalled(node.hello))
-    assert done == [actions.Answer(messages.Taken(messages.TAKEN))]
+    assert done == [actions.Answer(messages.Taken(messages.RUNS))]
     node.waits(30)
     assert node.outcome is None
 
@@ -257,6 +258,20 @@ def test_a_worker_has_one_leader_at_a_time() -> None:
     assert node.machine.busy(wrong_node, node.now) == "that is worker-1 of this job"
     node.told(events.SessionLost(0))
     assert {node.machine.busy(other, node.now) for other in others} == {""}
+
+
+def test_a_worker_says_that_an_attempt_runs_there_until_its_ranks_have_ended() -> None:
+    """Also after it has lost its leader."""
+    node = speakers.Node(me=1, restarts=2)
+    other = replace(node.hello, leader="another one", token="its own")
+    node.hears(node.hello, messages.Start(1), sender=0)
+    assert node.machine.busy(other, node.now) == messages.RUNS
+    node.told(events.SessionLost(0))
+    node.waits(29)
+    assert node.machine.busy(other, node.now) == messages.RUNS
+    assert node.machine.state.phase is Phase.ENDING
+    node.hears(messages.Stopped(), sender=1)
+    assert node.machine.state.phase is Phase.ENDED
 
 
 def test_a_session_with_a_call_for_another_node_may_be_replaced() -> None:

@@ -32,9 +32,22 @@ Who decides, and when
 
 Who comes back
     A node that was replaced waits as a spare, and works again only if no other node is left. So a
-    job with spares goes on wherever the same job without them would. The place of a lost node is
-    filled only when nothing of the last attempt can run there: its new answer shows that, or a call
-    that finds nobody there; or it had the time to notice the loss and to end its ranks.
+    job with spares goes on wherever the same job without them would.
+
+What may still run
+    Ranks of two attempts never run at the same time. A lost node may run its ranks until it says
+    that it does not, or by its own clock has noticed the loss and killed them (`_clock`). A call
+    that finds nobody there shows nothing: sshd may be gone, or the network cut.
+
+    it answers the roll call    It runs nothing: a node ends an attempt before it boots the next.
+                                So does a container that was started in its place; but not if the
+                                node was lost in silence: the old one may only be cut off.
+    it says RUNS                It is awaited, whoever has started that.
+    anything else, or nothing   Its clock counts: from its loss, or, if another leader has started
+                                the attempt, from the start of this one, when that was gone.
+
+    A leader learns from the first node that says RUNS, or knows of earlier attempts, that it has
+    replaced another one. Without any such answer the attempt is the first, and waits for nothing.
 
 Whose end counts
     That of every node that works. A node of an elastic job counts once its launcher has met the
@@ -57,14 +70,13 @@ from entrypoint.base.text import count, named, some
 from entrypoint.base.values import dataclass, replace
 from entrypoint.job.failure import lost, not_ready, unhealthy
 from entrypoint.job.membership.team import Team
-from entrypoint.job.messages import TAKEN, Met
+from entrypoint.job.messages import RUNS, Met
 from entrypoint.job.state import JobState
 from entrypoint.job.waits import KILL_MARGIN, rejoin
 
-NOT_REACHED = "not reached yet"
 GATE_MARGIN = 10.0  # seconds after a gate's own limits until its result is not awaited any more
 _LOOK_AGAIN = 2.0  # seconds for a node that is lost after the time to come back
-_ASKED = 2.0  # seconds for the first call to a node that may have been killed
+_SHORT = 2.0  # seconds for which nobody is told that the start waits
 _NAMED = 8  # nodes named in one line
 # In these phases, all nodes that are there are needed, spares too.
 _NEEDED = (Phase.KEYS, Phase.SSHD, Phase.ROLL_CALL)
@@ -227,6 +239,7 @@ class Membership:
             return Refuse(stop) if are_here or now >= until else Wait(until)
         if now >= self._limit:  # nobody has more time to join
             self._goes_at = min(self._goes_at, now)
+        self._hear_of_attempts()
         begins = self._begins(nodes - 1 - len(self._state.peers), now)
         gate = next(iter(self.gates.values()), math.inf)
         if now < min(begins, self._limit):
@@ -238,6 +251,8 @@ class Membership:
             if now >= self._limit:  # these have limits of their own
                 self._limit = now + _LOOK_AGAIN
             return Wait(min(until if until > now else math.inf, self._limit, gate), why)
+        if RUNS in self.missing.values():  # past that time: under another leader, which lives
+            return Wait(self._limit) if now < self._limit else Membership._out_of_time(self)
         if begins != self._goes_at:
             return Go()
         return Go((f"EP507 the job starts without {self.words()}; each may join later",))
@@ -264,11 +279,15 @@ class Membership:
         return bool(self.gates)
 
     def _runs_until(self, now: float) -> tuple[float, str]:
-        """Return until when lost nodes may run something; and that in words, if it is long."""
-        ends = {node: self._node_runs_until(node) for node in self.team.may_run}
-        ends = {node: until for node, until in ends.items() if until > now}
+        """Return until when nodes may run something of an earlier attempt; and that in words, if it
+        is long."""
+        ends = {
+            node: until
+            for node, (until, is_silent) in self.team.may_run.items()
+            if until > now and not self._has_ended(node, is_silent)
+        }
         until = max(ends.values(), default=now)
-        if until - now <= _ASKED:
+        if until - now <= _SHORT:
             return until, ""
         names = some([self._topology.name(node) for node in ends], _NAMED)
         return until, (
@@ -276,18 +295,28 @@ class Membership:
             f" {names} until then"
         )
 
-    def _node_runs_until(self, node: int) -> float:
-        """Return until when a lost node may run something. One that has ended the attempt tells so
-        by its answer; a new container in its place knows nothing of the old one. Of one whose
-        session has ended, nothing runs once a call finds nobody there."""
-        until, is_silent = self.team.may_run[node]
-        peer = self._state.peers.get(node)
-        if peer and peer.report.attempt >= self._state.history.attempt:
-            return 0.0
-        why = self.missing.get(self._topology.name(node))
-        if is_silent or why == TAKEN:
-            return until
-        return min(until, self._began + _ASKED) if why == NOT_REACHED else 0.0
+    def _has_ended(self, node: int, is_silent: bool) -> bool:
+        """Return whether a node has answered that nothing of an earlier attempt runs there. A new
+        container in the place of one that was silent knows nothing of that."""
+        said = self._state.reported.get(node)
+        return said is not None and (not is_silent or said.attempt >= self._state.history.attempt)
+
+    def _clock(self, now: float) -> float:
+        """Return when a node whose leader is gone `now` has killed its ranks, by its own clock."""
+        limits = self._state.spec.timeouts
+        patience = heartbeat.patience(limits.heartbeat, len(self._topology.nodes))
+        return now + patience + limits.grace + KILL_MARGIN
+
+    def _hear_of_attempts(self) -> None:
+        """Learn from the answers whether another leader has started an attempt before this one."""
+        state = self._state
+        if state.history.attempt > 1 or self.team.may_run:
+            return
+        runs = RUNS in self.missing.values()
+        if runs or any(said.attempt > 1 for said in state.reported.values()):
+            until = self._clock(self._began)
+            may_run = {node.rank: (until, False) for node in self._topology.peers}
+            self.team = replace(self.team, may_run=may_run)
 
     def words(self, but: str = "") -> str:
         """All that are missing, and why."""
@@ -358,13 +387,10 @@ class Membership:
     def lose(self, node: int, outcome: Outcome, is_own: bool, now: float) -> GoOn | End:
         """A node is lost after the roll call, which would end the attempt with this outcome.
         `is_own`: this node was suspended, which is not held against the other."""
-        state, limits = self._state, self._state.spec.timeouts
+        state = self._state
         if state.has_started and self.works(node):
-            # Its ranks have its grace from when it knows that: at once, unless its network is cut.
-            is_silent = now - state.peers[node].heard > limits.heartbeat
-            patience = heartbeat.patience(limits.heartbeat, len(self._topology.nodes))
-            until = now + (patience if is_silent else 0) + limits.grace + KILL_MARGIN
-            may_run = {**self.team.may_run, node: (until, is_silent)}
+            is_silent = now - state.peers[node].heard > state.spec.timeouts.heartbeat
+            may_run = {**self.team.may_run, node: (self._clock(now), is_silent)}
             self.team = replace(self.team, may_run=may_run)
         if not is_own:
             self.losses[node] = outcome.reason
