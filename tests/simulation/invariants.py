@@ -661,7 +661,7 @@ def _succeeds(schedule: Schedule, world: World) -> list[str]:
         return []
     (fault,) = schedule.faults
     odd = not _is_usual(schedule) or schedule.mpirun or schedule.empty is not None
-    odd = odd or schedule.sick is not None or schedule.stuck is not None or schedule.liar is not None
+    odd = odd or schedule.sick is not None or schedule.stuck is not None
     odd = odd or schedule.measure is not None or schedule.without_progress or schedule.gates
     if odd or not world.hit_running or not schedule.has_port or max(schedule.starts) > 5:
         return []
