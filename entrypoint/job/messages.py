@@ -125,6 +125,7 @@ class NodeInfo:
     checking: bool = False
     without_progress: Number = 0
     step: Step = -1
+    leader_lost: Time = _EVER  # seconds since this node has lost a leader in silence
     cpu_pool: Label = ""  # of its CPUs: nodes with this name share them
 
 

@@ -76,9 +76,8 @@ class RollCall(Part):
 
     def _miss(self, node: Node, why: str) -> None:
         """Note why a peer is not there; "" once it is."""
-        self._membership.missing[node.name] = why
+        self._membership.miss(node, why)
         if why:
-            self._membership.gates.pop(node.rank, None)
             self._state.enter(Phase.MISSING, node.rank, why)
         else:
             self._refused.pop(node.name, None)

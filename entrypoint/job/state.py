@@ -3,6 +3,8 @@ phase."""
 
 from __future__ import annotations
 
+import math
+
 from entrypoint.base.model import NodeReport, Outcome, Plan
 from entrypoint.base.phases import ALLOWED, ALLOWED_OF_OTHERS, Phase
 from entrypoint.job import actions
@@ -30,6 +32,8 @@ class JobState:
     # Whether progress was reported in this attempt, and the training step of most ranks.
     _has_progressed = False
     step = -1
+    # On a worker, when (seconds) it has lost a leader in silence, also in an earlier attempt.
+    leader_lost = -math.inf
 
     def __init__(self, spec: JobSpec, plan: Plan, history: History = FIRST) -> None:
         self.spec = spec

@@ -37,8 +37,11 @@ class Worker:
     _stays = False  # whether the leader may not have read our last message yet
     _due = 0.0  # when we planned to look whether the leader is silent
 
-    def __init__(self, spec: JobSpec, draft: Plan, history: History) -> None:
+    def __init__(
+        self, spec: JobSpec, draft: Plan, history: History, leader_lost: float = -math.inf
+    ) -> None:
         self.state = state = JobState(spec, draft, history)
+        state.leader_lost = leader_lost
         self._spec = spec
         self._draft = draft
         self._topology = draft.topology
@@ -210,7 +213,10 @@ class Worker:
         self._token = hello.token
         self._heartbeat_timeout = hello.heartbeat
         self.state.enter(Phase.FILES)
-        self._act(actions.AnswerRollCall(hello.env, hello.address, self.state.stop, hello.leader))
+        lost = self._machine.now - self.state.leader_lost
+        self._act(
+            actions.AnswerRollCall(hello.env, hello.address, self.state.stop, hello.leader, lost)
+        )
         self.state.enter(Phase.WAITING)
         self._miss(self._topology.leader.name, "it waits for other nodes")
         if self.state.stop:
@@ -335,6 +341,8 @@ class Worker:
         """Return the outcome of an attempt whose leader is lost, which no other node replaces."""
         from entrypoint.job.membership.team import without_leader  # only a failure needs it
 
+        if self._machine.now - self._heard > self._heartbeat_timeout:
+            self.state.leader_lost = self._machine.now
         return lost(self._topology.leader.name, why + without_leader(self._topology))
 
     # -- what happens here

@@ -18,6 +18,7 @@ from tests.simulation.schedule import (
     LAUNCH,
     LIMIT,
     MEASURES,
+    MOVED,
     NEVER,
     PEERS,
     SEVER,
@@ -26,8 +27,8 @@ from tests.simulation.schedule import (
 from tests.simulation.stalls import wrong_stalls
 from tests.simulation.world import World
 
-_AWAY = ("kill", "reboot", "vanish", "cut", SEVER, DEAF, "blink", "lie", "forge")
-_LOSSES = ("kill", "vanish", "cut", SEVER, "reboot", "freeze", DEAF, "blink", "lie")
+_AWAY = ("kill", "reboot", "vanish", "cut", SEVER, DEAF, MOVED, "blink", "lie", "forge")
+_LOSSES = ("kill", "vanish", "cut", SEVER, "reboot", "freeze", DEAF, MOVED, "blink", "lie")
 _STOPS = 5.0  # seconds in which a stop between two attempts has ended all nodes
 _MARGIN = 8.0  # seconds for killed programs, the launcher's last words, and the result on its way
 
@@ -55,7 +56,7 @@ def bound(schedule: Schedule) -> float:
     begun = max(start for start in schedule.starts if start < NEVER)
     return (
         begun
-        + (schedule.restarts + 1 + len(schedule.of("kill", "reboot"))) * attempt
+        + (schedule.restarts + 1 + len(schedule.of("kill", "reboot", MOVED))) * attempt
         + stood_still
         + PEERS
     )
@@ -210,7 +211,9 @@ def _restarts(schedule: Schedule, world: World) -> list[str]:
     # A node that lies is never started, and tells a leader that has replaced another nothing of
     # earlier attempts.
     lies = schedule.nonsense is not None
-    if not lies and leader.boots > schedule.restarts + 1 + len(schedule.of("kill", "reboot")):
+    if not lies and leader.boots > schedule.restarts + 1 + len(
+        schedule.of("kill", "reboot", MOVED)
+    ):
         wrong.append(
             f"the leader has started {leader.boots} times, with restarts: {schedule.restarts}"
         )
@@ -233,7 +236,9 @@ def _restarts(schedule: Schedule, world: World) -> list[str]:
         wrong.append(
             "the job has started again, and its leader was told to stop before the result was told"
         )
-    if world.stopped and leader.boots > max(world.stopped) + len(schedule.of("kill", "reboot")):
+    if world.stopped and leader.boots > max(world.stopped) + len(
+        schedule.of("kill", "reboot", MOVED)
+    ):
         wrong.append("the job has started again after it was told to stop")
     return wrong
 
@@ -257,7 +262,7 @@ def _progress(schedule: Schedule, world: World) -> list[str]:
     for attempt in sorted({*world.attempts.values()}):
         streak = 0 if attempt in world.progressed else streak + 1
         longest = max(longest, streak)
-    gone = {fault.node for fault in schedule.of("kill", "reboot", "vanish", "cut")}
+    gone = {fault.node for fault in schedule.of("kill", "reboot", MOVED, "vanish", "cut")}
     if most and len(gone) < 2 and longest > most:
         wrong.append(f"{longest} attempts in a row are without progress, with {most} allowed")
     if most and not schedule.faults and not schedule.cause:
@@ -628,7 +633,7 @@ def _spares(schedule: Schedule, world: World) -> list[str]:
     if len(schedule.faults) != 1:
         return []
     (fault,) = schedule.faults
-    if fault.kind not in ("kill", "vanish", "cut", "reboot", DEAF) or not fault.node:
+    if fault.kind not in ("kill", "vanish", "cut", "reboot", MOVED, DEAF) or not fault.node:
         return []
     if fault.at < world.first_start + 1 or not world.hit_running:
         return []
@@ -657,7 +662,11 @@ def _succeeds(schedule: Schedule, world: World) -> list[str]:
     """A job whose worker-0 alone was lost while ranks ran, and has come back, starts again once
     they have ended, and ends as it would have."""
     faults = [(fault.kind, fault.node) for fault in schedule.faults]
-    if faults not in ([("kill", 0)], [("reboot", 0)]) or not schedule.restarts or schedule.status:
+    if (
+        faults not in ([("kill", 0)], [("reboot", 0)], [(MOVED, 0)])
+        or not schedule.restarts
+        or schedule.status
+    ):
         return []
     (fault,) = schedule.faults
     odd = not _is_usual(schedule) or schedule.mpirun or schedule.empty is not None
@@ -668,7 +677,8 @@ def _succeeds(schedule: Schedule, world: World) -> list[str]:
     ends = world.first_start + schedule.duration
     if not world.first_start + 1 < fault.at < ends or not 0 < fault.seconds < PEERS / 2:
         return []
-    started = max(fault.at + fault.seconds + schedule.join, fault.at + _clock(schedule))
+    noticed = fault.at + _patience(schedule) * (fault.kind != "kill")
+    started = max(fault.at + fault.seconds + schedule.join, noticed + _clock(schedule))
     by = started + schedule.duration + 2 * schedule.passes + 10 * schedule.latency + _MARGIN
     ended, status, reason = _final(world, 0)
     if not status and ended < by:

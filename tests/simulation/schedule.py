@@ -41,7 +41,14 @@ KINDS = {
 SEVER = "sever"
 # all sshd processes of a worker are killed; its entrypoint and its ranks are not
 DEAF = "deaf"
-WORDS = {**KINDS, SEVER: "its network is cut for a while", DEAF: "all of its sshd die"}
+# the network of a node is cut for good, and it is started again elsewhere
+MOVED = "moved"
+WORDS = {
+    **KINDS,
+    MOVED: "it is cut off, and starts elsewhere",
+    SEVER: "its network is cut for a while",
+    DEAF: "all of its sshd die",
+}
 # SIGTERM, so many seconds after the end of the node's first attempt that is tried again
 BETWEEN = "between"
 
@@ -412,13 +419,13 @@ def _succeeded(random: Random, schedule: Schedule) -> Schedule:
     begun = 3.0 if kind == "elastic" else 1.0
     leader = Fault(
         random.uniform(0, begun + 14),
-        random.choice(("kill", "reboot")),
+        random.choice(("kill", "kill", "reboot", MOVED)),
         0,
         random.choice((0.01, 1.0, 1.0, 5.0, 20.0, 60.0)),
     )
     worker = Fault(
         begun + random.uniform(0, 14),
-        random.choice((DEAF, DEAF, DEAF, "kill", "cut", "blink", SEVER)),
+        random.choice((DEAF, DEAF, DEAF, "kill", "cut", "blink", SEVER, MOVED)),
         random.randrange(1, nodes),
         random.choice((0.0, 1.0, 5.0, 3 * HEARTBEAT)),
     )

@@ -13,7 +13,7 @@ from tests.simulation.__main__ import LARGE, schedule_of, timeline
 from tests.simulation.invariants import check
 from tests.simulation.mutations import MUTATIONS, find
 from tests.simulation.named import NAMED, differences
-from tests.simulation.schedule import GRACE, Fault, Schedule, draw
+from tests.simulation.schedule import GRACE, MOVED, Fault, Schedule, draw
 
 
 @pytest.mark.promise("a worker leaves when worker-0 has read its goodbye, or 2 s after it")
@@ -57,9 +57,9 @@ def test_worker_0_is_killed_at_every_moment_and_comes_back(kind: str, seconds: f
             restarts=2,
             starts=(0.0, 0.1, 0.2),
             duration=8.0,
-            save=(0.0, GRACE - 1, GRACE + 5),
+            save=(GRACE - 1, GRACE - 1, GRACE + 5),
             join=0.5,
-            faults=(Fault(0.35 * moment, ("kill", "reboot")[moment % 3 // 2], 0, seconds),),
+            faults=(Fault(0.35 * moment, ("kill", "reboot", MOVED)[moment % 3], 0, seconds),),
         )
         world, wrong = check(schedule, keep_log=True)
         assert not wrong, "\n".join([*wrong, str(schedule), *timeline(world)])

@@ -45,6 +45,7 @@ from tests.simulation.schedule import (
     LAUNCH,
     LIMIT,
     MEASURES,
+    MOVED,
     NEVER,
     PEERS,
     PORTS,
@@ -243,6 +244,7 @@ class Container:
         self.has_started = self.measured = (
             False  # whether an attempt has, and its network was measured, in this container
         )
+        self.leader_lost = -math.inf  # when it has lost a leader in silence
         self.stops = 0  # signals that its entrypoint has got, in whichever attempt
         self.between = False  # whether it has ended an attempt, and not begun the next one
         self._calls: dict[int, int] = {}  # node -> number of the call to it that is under way
@@ -279,7 +281,7 @@ class Container:
             self.machine = Leader(spec, _FACTS, plan, self.history, self.team)
         else:
             plan = replace(worker, topology=_seen_from(worker.topology, self.rank))
-            self.machine = Worker(spec, plan, self.history)
+            self.machine = Worker(spec, plan, self.history, self.leader_lost)
         self.observer = JobObserver((), self._world.now)
         self.observer.begin(plan, self._world.now)
         self._world.observers[self.rank, self.boots] = self.observer
@@ -312,6 +314,7 @@ class Container:
             self._world.log(self.rank, "killed")
             self.killed, self.stops, self.team = True, 0, None
             self.has_started = self.measured = False
+            self.leader_lost = -math.inf
             self._leave()
 
     def _leave(self) -> None:
@@ -583,6 +586,7 @@ class Container:
         report = replace(
             self._report,
             not_ready=action.stop or self._report.not_ready,
+            leader_lost=min(action.leader_lost, self._report.leader_lost),
             **vars(self.machine.state.history),
         )
         report = self.gate.report(report)
@@ -630,6 +634,7 @@ class Container:
             self._world.replaced = {*self.team.reasons}
             faults = self.team.faults.items()
             self._world.barred = {node for node, number in faults if number >= FAULTS}
+        self.leader_lost = self.machine.state.leader_lost
         self.has_started |= self.machine.state.has_started
         self._world.watch_end(self, outcome)
         if self.rank and self.spoke:
@@ -724,6 +729,9 @@ class World:
         # boots of the leader whose first rank ended with 0 after another one had failed
         self.too_late: set[int] = set()
         self.gone: set[int] = set()  # boots of the leader in which a node has gone
+        # Nodes that were cut off and started elsewhere: boot of the leader whose ranks run on, and
+        # until when they do.
+        self.cut_off: list[tuple[int, int, float]] = []
         self.must_hear: set[int] = set()  # nodes that were there when the last result was told
         self.mpirun: Mpirun | None = None
         self.meetings: dict[int, Meeting] = {}  # boot of the leader -> of its elastic job
@@ -817,19 +825,23 @@ class World:
         leader = self.containers[0].machine
         self.hit_inquiry = isinstance(leader, Leader) and leader.state.phase is Phase.INQUIRY
         if fault.kind in (
-            *split("kill vanish cut sever reboot freeze lie forge blink fault deaf stop twice"),
+            *split(
+                "kill vanish cut sever reboot moved freeze lie forge blink fault deaf stop twice"
+            ),
         ):
             self.first_disturbed.setdefault(fault.node, self.now)
         goes = (
-            fault.kind in ("kill", "vanish", "cut", "reboot") and not self.schedule.least
+            fault.kind in ("kill", "vanish", "cut", "reboot", MOVED) and not self.schedule.least
         )  # else torchrun starts again
         if goes and not container.programs.is_idle():
             self.gone.add(container.programs.leader_boot)
-        if fault.kind in ("kill", "vanish", "reboot"):
+        if fault.kind == MOVED:
+            container.programs.go_on()
+        if fault.kind in ("kill", "vanish", "reboot", MOVED):
             # a new leader does not know whom the old one has replaced
             self.replaced = self.replaced if fault.node else set()
             self.barred = self.barred if fault.node else set()
-            for session in container.sessions.values() if fault.kind == "reboot" else ():
+            for session in container.sessions.values() if fault.kind in ("reboot", MOVED) else ():
                 session.silent = True
             if fault.kind == "vanish":
                 self._cut[fault.node] = math.inf
@@ -966,7 +978,7 @@ class World:
         boot = container.sessions[0].leader_boot() if rank else container.boots
         if self.attempts.setdefault(boot, attempt) != attempt:
             self.violate(f"node-{rank} is in attempt {attempt}, not in {self.attempts[boot]}")
-        gone = {fault.node for fault in self.schedule.of("kill", "reboot", "vanish", "cut")}
+        gone = {fault.node for fault in self.schedule.of("kill", "reboot", MOVED, "vanish", "cut")}
         if rank:
             self.known_attempts[boot] = attempt
         # An elastic job may begin anew without those that knew of it.
@@ -1038,6 +1050,12 @@ class World:
         node that stands still cannot end it."""
         boot = self.containers[0].boots
         odd = {fault.node for fault in self.schedule.of("freeze")}
+        for node, started_by, until in self.cut_off:
+            # A new leader does not know which other node was silent.
+            is_known = not node or 0 not in self.first_disturbed
+            if self.now < until and started_by < boot and is_known:
+                self.violate(f"node-{container.rank} starts a rank, and one of an earlier attempt"
+                             f" runs where node-{node} was")  # fmt: skip
         for each in self.containers:
             if each.rank not in odd and each.programs.runs_of_before(boot):
                 self.violate(

@@ -95,7 +95,8 @@ def second(is_silent: bool, spares: int = 1) -> Node:
     state = node.machine.state
     state.history = replace(state.history, attempt=2)
     members = node.machine.membership
-    members.team = replace(members.team.lose(1, "lost"), may_run={1: (node.now + 50, is_silent)})
+    members.team = members.team.lose(1, "lost")
+    members.earlier.may_run[1] = (node.now + 50, is_silent)
     node.answers(2, attempt=2)
     return node
 
@@ -237,7 +238,61 @@ def test_one_node_that_has_said_that_it_runs_shows_that_there_was_another_leader
 
 def test_what_may_run_is_remembered_by_the_next_attempt() -> None:
     node = succeeding(1, 2)
-    assert node.machine.membership.next_team().may_run == {1: (1050.0, False), 2: (1050.0, False)}
+    may_run = node.machine.membership.next_team().may_run
+    assert {node: until for node, (until, _) in may_run.items() if node} == {1: 1050.0, 2: 1050.0}
+
+
+@pytest.mark.parametrize(
+    ("seconds", "waits"), [((1e9, 1e9), 0), ((20.0, 15.0), 35), ((60.0,) * 2, 0)]
+)
+def test_a_leader_that_was_lost_in_silence_may_only_be_cut_off(
+    seconds: tuple[float, float], waits: int
+) -> None:
+    """And run its own ranks, until it has noticed that: these nodes have lost it so long ago."""
+    node = leader(spares=0)
+    node.told(events.NameState("a", ""))
+    for rank, lost in enumerate(seconds, 1):
+        report = NodeReport(rank, 2, __version__, "4.1.4", attempt=2, leader_lost=lost)
+        node.told(events.Answered(rank, report, "10.0.0.1"))
+    assert node.is_prepared == (waits == 0)
+    if waits:
+        node.waits(waits - 0.5)
+        assert not node.is_prepared
+        node.waits(1)
+        assert node.is_prepared
+
+
+@pytest.mark.parametrize("is_led", [False, True])
+def test_a_leader_knows_when_its_own_ranks_have_ended(is_led: bool) -> None:
+    """Nodes that have lost it in silence say that to itself, too, if it was cut off for a while."""
+    node = leader(spares=0)
+    state = node.machine.state
+    state.history = replace(state.history, attempt=1 + is_led)
+    for rank in (1, 2):
+        report = NodeReport(rank, 2, __version__, "4.1.4", attempt=2, leader_lost=1.0)
+        node.told(events.Answered(rank, report, "10.0.0.1"))
+    assert node.is_prepared == is_led
+
+
+@pytest.mark.parametrize(("silent", "is_lost"), [(0.0, False), (14.0, False), (19.0, True)])
+def test_a_worker_knows_whether_it_has_lost_its_leader_in_silence(
+    silent: float, is_lost: bool
+) -> None:
+    node = Node(me=1, restarts=2)
+    node.hears(node.hello, messages.Start(1), sender=0)
+    node.waits(silent)
+    node.told(events.SessionLost(0))
+    assert node.outcome.status == 75
+    assert (node.machine.state.leader_lost > 0) == is_lost
+
+
+def test_a_node_that_knows_of_attempts_and_comes_after_the_start_changes_nothing() -> None:
+    node = leader(spares=1)
+    node.answers(1)
+    node.waits(31)
+    node.told(events.Prepared(4, None))
+    node.answers(2, attempt=2)
+    assert node.machine.membership.earlier.may_run == {}
 
 
 @pytest.mark.parametrize("why", ["", "it sent nonsense"])

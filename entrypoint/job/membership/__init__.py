@@ -32,22 +32,8 @@ Who decides, and when
 
 Who comes back
     A node that was replaced waits as a spare, and works again only if no other node is left. So a
-    job with spares goes on wherever the same job without them would.
-
-What may still run
-    Ranks of two attempts never run at the same time. A lost node may run its ranks until it says
-    that it does not, or by its own clock has noticed the loss and killed them (`_clock`). A call
-    that finds nobody there shows nothing: sshd may be gone, or the network cut.
-
-    it answers the roll call    It runs nothing: a node ends an attempt before it boots the next.
-                                So does a container that was started in its place; but not if the
-                                node was lost in silence: the old one may only be cut off.
-    it says RUNS                It is awaited, whoever has started that.
-    anything else, or nothing   Its clock counts: from its loss, or, if another leader has started
-                                the attempt, from the start of this one, when that was gone.
-
-    A leader learns from the first node that says RUNS, or knows of earlier attempts, that it has
-    replaced another one. Without any such answer the attempt is the first, and waits for nothing.
+    job with spares goes on wherever the same job without them would. The next attempt starts when
+    nothing of an earlier one can run any more: see `earlier.py`.
 
 Whose end counts
     That of every node that works. A node of an elastic job counts once its launcher has met the
@@ -62,22 +48,20 @@ import math
 from collections.abc import Sequence
 from itertools import takewhile
 
-from entrypoint.base import heartbeat
 from entrypoint.base.errors import UnavailableError
-from entrypoint.base.model import Members, NodeReport, Outcome
+from entrypoint.base.model import Members, Node, NodeReport, Outcome
 from entrypoint.base.phases import Phase
-from entrypoint.base.text import count, named, some
+from entrypoint.base.text import count, named
 from entrypoint.base.values import dataclass, replace
 from entrypoint.job.failure import lost, not_ready, unhealthy
+from entrypoint.job.membership.earlier import EarlierAttempts
 from entrypoint.job.membership.team import Team
 from entrypoint.job.messages import RUNS, Met
 from entrypoint.job.state import JobState
-from entrypoint.job.waits import KILL_MARGIN, rejoin
+from entrypoint.job.waits import rejoin
 
 GATE_MARGIN = 10.0  # seconds after a gate's own limits until its result is not awaited any more
 _LOOK_AGAIN = 2.0  # seconds for a node that is lost after the time to come back
-_SHORT = 2.0  # seconds for which nobody is told that the start waits
-_NAMED = 8  # nodes named in one line
 # In these phases, all nodes that are there are needed, spares too.
 _NEEDED = (Phase.KEYS, Phase.SSHD, Phase.ROLL_CALL)
 
@@ -146,6 +130,7 @@ class Membership:
         self._topology = state.topology
         self.team = team or Team.planned(state.topology)
         self._works = frozenset(self.team.nodes)
+        self.earlier = EarlierAttempts(state, self.team.may_run)
         # This node's report.
         self.own = state.plan.members.reports[state.me]
         # Peers that are not there, and why; "" once they are.
@@ -196,7 +181,7 @@ class Membership:
     def begin(self, own: NodeReport, now: float) -> None:
         """The roll call begins. `own`: this node's report."""
         self.own = own
-        self._began = now
+        self._began = self.earlier.gone = now
         self._limit = now + self._state.spec.timeouts.peers
         self.answer(own, now)
 
@@ -204,8 +189,18 @@ class Membership:
         """A node has answered, this one included; what it said before is void."""
         self.losses.pop(report.rank, None)
         self.gates.pop(report.rank, None)
+        if report.attempt > 1:
+            self.earlier.hear(self.earlier.clock(now - report.leader_lost))
         if report.checking and self._state.is_calling:
             self.gates[report.rank] = now + self.gate_limit
+
+    def miss(self, node: Node, why: str) -> None:
+        """Note why a peer is not there; "" once it is."""
+        self.missing[node.name] = why
+        if why:
+            self.gates.pop(node.rank, None)
+        if why == RUNS:
+            self.earlier.hear()
 
     def is_expected(self, node: int) -> bool:
         """Whether the job needs this node as far as is known."""
@@ -239,14 +234,13 @@ class Membership:
             return Refuse(stop) if are_here or now >= until else Wait(until)
         if now >= self._limit:  # nobody has more time to join
             self._goes_at = min(self._goes_at, now)
-        self._hear_of_attempts()
         begins = self._begins(nodes - 1 - len(self._state.peers), now)
         gate = next(iter(self.gates.values()), math.inf)
         if now < min(begins, self._limit):
             return Wait(min(begins, self._limit, gate))
         if begins == math.inf:
             return self._out_of_time()
-        until, why = self._runs_until(now)
+        until, why = self.earlier.runs_until(now)
         if until > now or self._awaits_gates():
             if now >= self._limit:  # these have limits of their own
                 self._limit = now + _LOOK_AGAIN
@@ -277,46 +271,6 @@ class Membership:
     def _awaits_gates(self) -> bool:
         """Whether the result of a gate is awaited before the start."""
         return bool(self.gates)
-
-    def _runs_until(self, now: float) -> tuple[float, str]:
-        """Return until when nodes may run something of an earlier attempt; and that in words, if it
-        is long."""
-        ends = {
-            node: until
-            for node, (until, is_silent) in self.team.may_run.items()
-            if until > now and not self._has_ended(node, is_silent)
-        }
-        until = max(ends.values(), default=now)
-        if until - now <= _SHORT:
-            return until, ""
-        names = some([self._topology.name(node) for node in ends], _NAMED)
-        return until, (
-            f"the start waits for {until - now:.0f}s at most: ranks of the last attempt may run on"
-            f" {names} until then"
-        )
-
-    def _has_ended(self, node: int, is_silent: bool) -> bool:
-        """Return whether a node has answered that nothing of an earlier attempt runs there. A new
-        container in the place of one that was silent knows nothing of that."""
-        said = self._state.reported.get(node)
-        return said is not None and (not is_silent or said.attempt >= self._state.history.attempt)
-
-    def _clock(self, now: float) -> float:
-        """Return when a node whose leader is gone `now` has killed its ranks, by its own clock."""
-        limits = self._state.spec.timeouts
-        patience = heartbeat.patience(limits.heartbeat, len(self._topology.nodes))
-        return now + patience + limits.grace + KILL_MARGIN
-
-    def _hear_of_attempts(self) -> None:
-        """Learn from the answers whether another leader has started an attempt before this one."""
-        state = self._state
-        if state.history.attempt > 1 or self.team.may_run:
-            return
-        runs = RUNS in self.missing.values()
-        if runs or any(said.attempt > 1 for said in state.reported.values()):
-            until = self._clock(self._began)
-            may_run = {node.rank: (until, False) for node in self._topology.peers}
-            self.team = replace(self.team, may_run=may_run)
 
     def words(self, but: str = "") -> str:
         """All that are missing, and why."""
@@ -389,9 +343,7 @@ class Membership:
         `is_own`: this node was suspended, which is not held against the other."""
         state = self._state
         if state.has_started and self.works(node):
-            is_silent = now - state.peers[node].heard > state.spec.timeouts.heartbeat
-            may_run = {**self.team.may_run, node: (self._clock(now), is_silent)}
-            self.team = replace(self.team, may_run=may_run)
+            self.earlier.lose(node, now)
         if not is_own:
             self.losses[node] = outcome.reason
             if state.outcome is None and self.works(node):
@@ -438,7 +390,8 @@ class Membership:
 
     def next_team(self) -> Team:
         """Return the team as this attempt leaves it, for the next one."""
-        return self.team.without(self.losses, self._present - self.losses.keys())
+        team = self.team.without(self.losses, self._present - self.losses.keys())
+        return replace(team, may_run=self.earlier.may_run)
 
 
 class Fixed(Membership):

@@ -35,8 +35,7 @@ class Team:
     reasons: Mapping[int, str] = field(default_factory=dict)
     # Who was there when the last attempt ended: only these are waited for. None: all.
     expected: Collection[int] | None = None
-    # Nodes that may run what an earlier attempt has started, and until when (seconds) by their own
-    # clocks; and whether they were silent when they were lost.
+    # As in earlier.EarlierAttempts.
     may_run: Mapping[int, tuple[float, bool]] = field(default_factory=dict)
 
     @classmethod
