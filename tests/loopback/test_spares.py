@@ -150,6 +150,25 @@ def test_the_next_attempt_starts_when_the_ranks_of_the_last_one_have_ended(
     assert (ends[0], ends[2]) == (0, 0), job.both()
 
 
+@pytest.mark.promise("ranks of two attempts never run at the same time")
+def test_a_new_worker_0_waits_for_an_old_one_that_fell_silent(cluster: Make) -> None:
+    """It may only be cut off, and run its own rank until it has noticed that."""
+    job = cluster(3, slots=1)
+    for rank in reversed(range(3)):
+        saving(job, rank)
+    until(lambda: started(job) == {"0", "1"}, 60, "two ranks up")
+    job.signal(0, signal.SIGSTOP)
+    until(lambda: all("is over" in job.err(rank) for rank in (1, 2)), 60, "the others' ends")
+    job.signal(0, signal.SIGKILL)
+    job.processes.pop(0).wait()
+    saving(job, 0)
+    said = "s at most: ranks of the last attempt may run on worker-0 (node-0) until then"
+    until(lambda: said in job.err(0), 30, "that it waits")
+    until(lambda: sum(what == "start" for _, what, _ in times(job)) == 4, 60, "the next attempt")
+    (job.folder / "over").touch()
+    assert job.ends() == {0: 0, 1: 0, 2: 0}, job.both()
+
+
 def kill_sshd(job: Cluster, rank: int) -> None:
     """Kill all sshd processes of a node, its sessions' too."""
     mark = os.fsencode(job.run_dir(rank))
