@@ -462,9 +462,9 @@ class Loop:
         except EntrypointError as error:
             not_ready = error.outcome
         own = members.reports[self._topology.me]
-        lost = min(action.leader_lost, own.leader_lost)
-        history = vars(self.machine.state.history)
-        own = replace(own, not_ready=not_ready, leader_lost=lost, **history)
+        state = self.machine.state
+        lost = min(time.monotonic() - state.leader_lost, own.leader_lost)
+        own = replace(own, not_ready=not_ready, leader_lost=lost, **vars(state.history))
         own = self._admission.report(own)
         own = self._offer_ports(own, action.leader)
         self._perform(actions.Answer(node_info(own, time.time())))

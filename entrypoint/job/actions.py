@@ -3,7 +3,6 @@ events."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -98,14 +97,12 @@ class Answer:
 @dataclass(frozen=True)
 class AnswerRollCall:
     """Write what ranks need here, then answer the roll call with this node's report, reached at
-    `address`. `stop`: it was told to stop, and takes no part. `leader`: which leader asks.
-    `leader_lost`: seconds since this node has lost a leader in silence; infinity: it has not."""
+    `address`. `stop`: it was told to stop, and takes no part. `leader`: which leader asks."""
 
     env: Mapping[str, str]
     address: str
     stop: Outcome | None = None
     leader: str = ""
-    leader_lost: float = math.inf
 
 
 @dataclass(frozen=True)

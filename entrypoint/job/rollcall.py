@@ -196,14 +196,11 @@ class RollCall(Part):
         hello = event.message
         if not isinstance(hello, messages.Hello):
             return
+        why = self._misdirected.why(hello, self._machine.now)
         if self._state.has_started:
-            self._machine.act(actions.Answer(messages.Taken(messages.RUNS)))
-            return
-        if self._misdirected.is_other_job(hello):
-            self._machine.act(actions.Answer(messages.Taken(messages.OTHER_JOB)))
-            return
-        if self._misdirected.takes(hello, self._machine.now):
-            self._machine.act(actions.Answer(messages.Taken(self._misdirected.words)))
+            why = messages.RUNS
+        if why:
+            self._machine.act(actions.Answer(messages.Taken(why)))
             return
         wrong = two_leaders(self._topology, hello.hosts)
         self._machine.act(actions.Answer(messages.Reject(*wrong)))

@@ -198,14 +198,11 @@ class Worker:
 
     def _hello(self, hello: messages.Hello) -> None:
         self.state.enter(Phase.ROLL_CALL, _LEADER)
-        if self._misdirected.is_other_job(hello):
-            self._answer_taken(messages.OTHER_JOB)
+        if why := self._misdirected.why(hello, self._machine.now):
+            self._tell_leader(messages.Taken(why))
+            self._connected = False  # its session is nobody's, and may be replaced
             return
-        wrong = self._disagreement(hello)
-        if self._misdirected.takes(hello, self._machine.now):
-            self._answer_taken(self._misdirected.words)
-            return
-        if wrong:
+        if wrong := self._disagreement(hello):
             self._say_last(messages.Reject(*wrong))
             self._decide(ConfigError(*wrong).outcome)
             return
@@ -213,20 +210,12 @@ class Worker:
         self._token = hello.token
         self._heartbeat_timeout = hello.heartbeat
         self.state.enter(Phase.FILES)
-        lost = self._machine.now - self.state.leader_lost
-        self._act(
-            actions.AnswerRollCall(hello.env, hello.address, self.state.stop, hello.leader, lost)
-        )
+        self._act(actions.AnswerRollCall(hello.env, hello.address, self.state.stop, hello.leader))
         self.state.enter(Phase.WAITING)
         self._miss(self._topology.leader.name, "it waits for other nodes")
         if self.state.stop:
             self._machine.drop("roll call")
             self._give_up(self.state.stop, stop=True)
-
-    def _answer_taken(self, why: str) -> None:
-        """Answer a call that is for another node. Its session is nobody's, and may be replaced."""
-        self._tell_leader(messages.Taken(why))
-        self._connected = False
 
     def _disagreement(self, hello: messages.Hello) -> tuple[str, str, str] | None:
         """Why this container and the leader's can't be one job: what, seen, do."""

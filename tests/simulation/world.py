@@ -586,7 +586,9 @@ class Container:
         report = replace(
             self._report,
             not_ready=action.stop or self._report.not_ready,
-            leader_lost=min(action.leader_lost, self._report.leader_lost),
+            leader_lost=min(
+                self._world.now - self.machine.state.leader_lost, self._report.leader_lost
+            ),
             **vars(self.machine.state.history),
         )
         report = self.gate.report(report)

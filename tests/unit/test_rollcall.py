@@ -39,7 +39,7 @@ def of_node(rank: int, job_id: str = "") -> Misdirected:
 
 
 @pytest.mark.parametrize(
-    ("calls", "taken"),
+    ("calls", "elsewhere"),
     [
         ([(hello(1), 0.0), (hello(1), 10.0), (hello(1), 10.1)], [True, True, False]),
         ([(hello(1), 0.0), (hello(2), 5.0), (hello(1), 15.0)], [True, False, True]),
@@ -48,11 +48,11 @@ def of_node(rank: int, job_id: str = "") -> Misdirected:
     ids=["an address may be stale for 10 s", "the right call ends that", "another job's"],
 )
 def test_calls_for_another_node_are_a_mistake_if_they_go_on(
-    calls: list[tuple[Hello, float]], taken: list[bool]
+    calls: list[tuple[Hello, float]], elsewhere: list[bool]
 ) -> None:
-    node = of_node(2)
-    assert node.words == "that is worker-2 of this job"
-    assert [node.takes(call, 100.0 + seconds) for call, seconds in calls] == taken
+    node, words = of_node(2), "that is worker-2 of this job"
+    answers = [node.why(call, 100.0 + seconds) for call, seconds in calls]
+    assert answers == [words if each else "" for each in elsewhere]
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,8 @@ def test_two_jobs_of_one_name_and_secret_differ_by_the_scheduler_s_number(
     ours: str, theirs: str, differ: bool
 ) -> None:
     """Not where one side does not know its own."""
-    assert of_node(2, ours).is_other_job(hello(2, job=theirs)) == differ
+    why = of_node(2, ours).why(hello(2, job=theirs), 100.0)
+    assert why == (messages.OTHER_JOB if differ else "")
 
 
 @pytest.mark.parametrize("rank", [0, 1])
