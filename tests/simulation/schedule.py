@@ -165,7 +165,7 @@ def draw(random: Random, nodes: int | None = None, seed: int = 0) -> Schedule:
     schedule = _stalled(Random(f"stall {seed}"), schedule)
     schedule = _crashing(Random(f"crashes {seed}"), schedule)
     schedule = _limited(Random(f"limits {seed}"), schedule)
-    schedule = _succeeded(Random(f"succeeds {seed}"), schedule)
+    schedule = _succeeded(Random(f"again {seed}"), schedule)
     source = Random(f"ports {seed}")
     if source.random() > 0.1 or schedule.spares:
         return schedule
