@@ -68,6 +68,7 @@ class AttemptInputs:
     not_ready: Outcome | None = None
     history: History = FIRST
     team: Team | None = None  # of the leader of a job with spares, after the first attempt
+    leader_lost: float = -math.inf  # when (monotonic seconds) a worker lost its leader in silence
 
 
 def execute(
@@ -158,7 +159,8 @@ def _attempts(
         plan = replace(attempt.plan, topology=topology)
         if machine.state.has_started and plan.inquiry:
             plan = replace(plan, inquiry=replace(plan.inquiry, is_over=True))
-        attempt = replace(attempt, history=history, plan=plan, team=team)
+        lost = machine.state.leader_lost
+        attempt = replace(attempt, history=history, plan=plan, team=team, leader_lost=lost)
         log.attempt = history.attempt
         extensions.observer.begin(attempt.plan)
 
@@ -194,7 +196,7 @@ async def boot(
 def _machine(attempt: AttemptInputs) -> Leader | Worker:
     """Return the machine of this node. Workers do without the leader's modules."""
     if not attempt.plan.leads:
-        return Worker(attempt.spec, attempt.plan, attempt.history)
+        return Worker(attempt.spec, attempt.plan, attempt.history, attempt.leader_lost)
     from entrypoint.job.leader import Leader
 
     return Leader(attempt.spec, attempt.facts, attempt.plan, attempt.history, attempt.team)
@@ -461,7 +463,9 @@ class Loop:
         except EntrypointError as error:
             not_ready = error.outcome
         own = members.reports[self._topology.me]
-        own = replace(own, not_ready=not_ready, **vars(self.machine.state.history))
+        state = self.machine.state
+        lost = min(time.monotonic() - state.leader_lost, own.leader_lost)
+        own = replace(own, not_ready=not_ready, leader_lost=lost, **vars(state.history))
         own = self._admission.report(own)
         own = self._offer_ports(own, action.leader)
         self._perform(actions.Answer(node_info(own, time.time())))

@@ -222,6 +222,7 @@ class NodeReport:
     # with `attempt`, the history that it knows (job/history.py)
     without_progress: int = 0
     step: int = -1
+    leader_lost: float = 1e9  # seconds since it has lost a leader in silence
     cpu_pool: str = ""  # as in Facts
     neighbours: tuple[int, ...] = ()  # slots of each other node of the job that shares its CPUs
 

@@ -119,8 +119,7 @@ class Leader(Attempt):
 
         Then a stop of one node stops all; before, the others wait for that node to come back.
         """
-        reports = self._peers.reports().values()
-        return max([self.state.history.attempt, *(it.attempt for it in reports)]) > 1
+        return self.state.history.attempt > 1 or bool(self.membership.earlier.may_run)
 
     # -- roll call
 

@@ -38,6 +38,7 @@ EXCLUDED = 64  # nodes in the result that spares have replaced
 CAUSES = 16  # causes of one node in an attempt that count: more only repeat the same
 PHASES = 4096  # phases of one node; with LABEL characters in each they fit into the longest line
 TAKEN = "another leader has it"  # why a node is busy
+RUNS = "busy with an attempt"  # that was started there, and may still have to end its ranks
 OTHER_JOB = "that is a node of another job"
 LABEL = 100  # characters in the name of a host, a rank or a program
 # characters in a command: the most that one argument of a program may have (execve(2))
@@ -124,6 +125,7 @@ class NodeInfo:
     checking: bool = False
     without_progress: Number = 0
     step: Step = -1
+    leader_lost: Time = _EVER  # seconds since this node has lost a leader in silence
     cpu_pool: Label = ""  # of its CPUs: nodes with this name share them
 
 

@@ -11,7 +11,7 @@ from entrypoint.base.phases import Phase
 from entrypoint.base.text import count
 from entrypoint.job import actions, events, messages
 from entrypoint.job.failure import difference, short
-from entrypoint.job.membership import NOT_REACHED, Go, Refuse, Wait
+from entrypoint.job.membership import Go, Refuse, Wait
 from entrypoint.job.outbox import Part, Shared
 from entrypoint.job.waits import KILL_MARGIN, SURE, Misdirected
 
@@ -41,7 +41,7 @@ class RollCall(Part):
         self._began = self._machine.now
         self._membership.begin(own, self._began)
         for node in self._topology.peers:
-            self._miss(node, NOT_REACHED)
+            self._miss(node, "not reached yet")
             self._machine.act(actions.Call(node.rank))
         # mpirun's daemons connect back to this node by its name.
         self._machine.act(actions.Resolve((self._topology.me,)))
@@ -76,9 +76,8 @@ class RollCall(Part):
 
     def _miss(self, node: Node, why: str) -> None:
         """Note why a peer is not there; "" once it is."""
-        self._membership.missing[node.name] = why
+        self._membership.miss(node, why)
         if why:
-            self._membership.gates.pop(node.rank, None)
             self._state.enter(Phase.MISSING, node.rank, why)
         else:
             self._refused.pop(node.name, None)
@@ -197,14 +196,11 @@ class RollCall(Part):
         hello = event.message
         if not isinstance(hello, messages.Hello):
             return
+        why = self._misdirected.why(hello, self._machine.now)
         if self._state.has_started:
-            self._machine.act(actions.Answer(messages.Taken(messages.TAKEN)))
-            return
-        if self._misdirected.is_other_job(hello):
-            self._machine.act(actions.Answer(messages.Taken(messages.OTHER_JOB)))
-            return
-        if self._misdirected.takes(hello, self._machine.now):
-            self._machine.act(actions.Answer(messages.Taken(self._misdirected.words)))
+            why = messages.RUNS
+        if why:
+            self._machine.act(actions.Answer(messages.Taken(why)))
             return
         wrong = two_leaders(self._topology, hello.hosts)
         self._machine.act(actions.Answer(messages.Reject(*wrong)))

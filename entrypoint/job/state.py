@@ -3,6 +3,8 @@ phase."""
 
 from __future__ import annotations
 
+import math
+
 from entrypoint.base.model import NodeReport, Outcome, Plan
 from entrypoint.base.phases import ALLOWED, ALLOWED_OF_OTHERS, Phase
 from entrypoint.job import actions
@@ -30,6 +32,8 @@ class JobState:
     # Whether progress was reported in this attempt, and the training step of most ranks.
     _has_progressed = False
     step = -1
+    # On a worker, when (seconds) it has lost a leader in silence, also in an earlier attempt.
+    leader_lost = -math.inf
 
     def __init__(self, spec: JobSpec, plan: Plan, history: History = FIRST) -> None:
         self.spec = spec
@@ -46,7 +50,7 @@ class JobState:
         self.history = history
         # On the leader, the history that each node has reported in its answer to the roll call,
         # also one that has left since.
-        self._reported: dict[int, History] = {}
+        self.reported: dict[int, History] = {}
 
     @property
     def phase(self) -> Phase:
@@ -113,21 +117,21 @@ class JobState:
 
     def hear_history(self, report: NodeReport) -> None:
         """A node has answered the roll call, and tells of earlier attempts."""
-        before = self._reported.get(report.rank, FIRST)
-        self._reported[report.rank] = History.of(report).most(before)
+        before = self.reported.get(report.rank, FIRST)
+        self.reported[report.rank] = History.of(report).most(before)
 
     def take_history(self, unknown: str) -> Outcome | None:
         """The roll call is over: this leader may know of fewer attempts than the others, and then
         says what else is `unknown`. Return the job's outcome if there is no attempt any more."""
         before = self.history
-        self.history = now = latest(before, self._reported.values(), self.spec.restarts)
+        self.history = now = latest(before, self.reported.values(), self.spec.restarts)
         if before != now:
             self.scheduler.log(
                 f"this worker-0 is new: the other nodes are at attempt {now.attempt}"
             )
             if unknown:
                 self.scheduler.log(unknown)
-        for node, reported in self._reported.items():
+        for node, reported in self.reported.items():
             if reported.attempt > now.attempt:
                 self.scheduler.log(
                     f"{self.topology.name(node)} says that it is at attempt {reported.attempt};"
@@ -152,7 +156,7 @@ class JobState:
     def next_history(self) -> History:
         """Return the history of the attempt that would follow this one."""
         # A new leader may not have taken over yet what the nodes reported.
-        now = latest(self.history, self._reported.values(), self.spec.restarts)
+        now = latest(self.history, self.reported.values(), self.spec.restarts)
         return now.next(self.has_started, self.has_progressed, self.step)
 
     def end(self, outcome: Outcome) -> None:

@@ -7,7 +7,7 @@ import math
 
 from entrypoint import __version__
 from entrypoint.base.model import Topology
-from entrypoint.job.messages import Hello
+from entrypoint.job.messages import OTHER_JOB, Hello
 
 KILL_MARGIN = 2.0  # seconds after the grace until killed processes are gone
 # seconds that a peer may be the wrong one (a stale address, an old container) before we believe it
@@ -36,20 +36,18 @@ class Misdirected:
         """What the leader is answered."""
         return f"that is {self._topology.this.label} of this job"
 
-    def is_other_job(self, hello: Hello) -> bool:
-        """Whether the scheduler has another number for the leader's job, which has the same name
-        and secret, and a node of its own at another port here."""
+    def why(self, hello: Hello, now: float) -> str:
+        """Return why a call is not for this node; "" if it is, or by now is a mistake."""
         job_id = self._topology.job_id
-        return bool(job_id and hello.job) and hello.job != job_id
-
-    def takes(self, hello: Hello, now: float) -> bool:
-        """Whether this is such a call, and no mistake yet."""
+        # The leader's job has the same name and secret, and a node of its own at another port here.
+        if job_id and hello.job and hello.job != job_id:
+            return OTHER_JOB
         if (
             hello.rank == self._topology.me
             or hello.toolkit != __version__
             or hello.hosts != self._topology.hosts
         ):
             self._since = math.inf
-            return False
+            return ""
         self._since = min(self._since, now)
-        return now - self._since <= SURE
+        return self.words if now - self._since <= SURE else ""

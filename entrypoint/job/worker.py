@@ -39,8 +39,11 @@ class Worker:
     _own: Outcome | None = None  # this node's own failure, of which the leader was told
     _has_failed = False  # whether a program of this node has failed by itself
 
-    def __init__(self, spec: JobSpec, draft: Plan, history: History) -> None:
+    def __init__(
+        self, spec: JobSpec, draft: Plan, history: History, leader_lost: float = -math.inf
+    ) -> None:
         self.state = state = JobState(spec, draft, history)
+        state.leader_lost = leader_lost
         self._spec = spec
         self._draft = draft
         self._topology = draft.topology
@@ -76,7 +79,7 @@ class Worker:
         one is gone. Nobody takes a running job's node: it must first end, with what it runs."""
         self._machine.now = now
         if self._takes_part():
-            return messages.TAKEN
+            return messages.RUNS if self.state.has_started else messages.TAKEN
         if not self._leader_is_there():
             return ""
         is_hello = isinstance(message, messages.Hello)
@@ -198,14 +201,11 @@ class Worker:
 
     def _hello(self, hello: messages.Hello) -> None:
         self.state.enter(Phase.ROLL_CALL, _LEADER)
-        if self._misdirected.is_other_job(hello):
-            self._answer_taken(messages.OTHER_JOB)
+        if why := self._misdirected.why(hello, self._machine.now):
+            self._tell_leader(messages.Taken(why))
+            self._connected = False  # its session is nobody's, and may be replaced
             return
-        wrong = self._disagreement(hello)
-        if self._misdirected.takes(hello, self._machine.now):
-            self._answer_taken(self._misdirected.words)
-            return
-        if wrong:
+        if wrong := self._disagreement(hello):
             self._say_last(messages.Reject(*wrong))
             self._decide(ConfigError(*wrong).outcome)
             return
@@ -219,11 +219,6 @@ class Worker:
         if self.state.stop:
             self._machine.drop("roll call")
             self._give_up(self.state.stop, stop=True)
-
-    def _answer_taken(self, why: str) -> None:
-        """Answer a call that is for another node. Its session is nobody's, and may be replaced."""
-        self._tell_leader(messages.Taken(why))
-        self._connected = False
 
     def _disagreement(self, hello: messages.Hello) -> tuple[str, str, str] | None:
         """Why this container and the leader's can't be one job: what, seen, do."""
@@ -341,6 +336,8 @@ class Worker:
         node's own failure if it had one."""
         from entrypoint.job.membership.team import without_leader  # only a failure needs it
 
+        if self._machine.now - self._heard > self._heartbeat_timeout:
+            self.state.leader_lost = self._machine.now
         if self._own is not None:
             return self._own
         return lost(self._topology.leader.name, why + without_leader(self._topology))

@@ -346,7 +346,7 @@ async def _first_answer(
         arrived = intake.feed(data, time.monotonic())
         for number, message in enumerate(arrived, start=1):
             if isinstance(message, messages.Taken):
-                elsewhere = message.why != messages.TAKEN
+                elsewhere = message.why not in (messages.TAKEN, messages.RUNS)
                 raise AttemptFailed(
                     f"{message.why}, at {address}" if elsewhere else message.why,
                     refused=elsewhere,

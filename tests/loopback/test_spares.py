@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+import math
+import os
 import signal
+import sys
+from pathlib import Path
 
 import pytest
 
-from tests.cluster import RUN, Cluster, Make, until
+from entrypoint.system.proc import descendants
+from tests.cluster import RUN, Cluster, Make, processes, until
 
 # Each attempt notes which node has which place in the job, then waits for the file `over`.
 PROGRAM = """
@@ -20,7 +25,9 @@ exit 0
 
 def start(job: Cluster, rank: int, launcher: str) -> None:
     argv = (*RUN, "--launcher", launcher, "--spares", "1", "--restarts", "3")
-    settings = {"ENTRYPOINT_TIMEOUTS_GRACE": "2", "ENTRYPOINT_TIMEOUTS_JOIN": "3"}
+    # a node that does not come back is replaced 1.2 * 2 + 2 + 2 s after its loss
+    settings = {"GRACE": "2", "JOIN": "3", "HEARTBEAT": "2"}
+    settings = {f"ENTRYPOINT_TIMEOUTS_{name}": value for name, value in settings.items()}
     job.start(rank, argv=(*argv, "--", "sh", "-c", PROGRAM), env=settings)
 
 
@@ -74,6 +81,105 @@ def test_without_a_loss_the_spare_waits_and_ends_with_the_job(cluster: Make) -> 
     assert job.ends() == {0: 0, 1: 0, 2: 0}, job.both()
     assert places(job) == [("0", "0"), ("1", "1")], job.both()
     assert all("excluded" not in result for result in results(job, [0, 1, 2]))
+
+
+# Notes when it starts and ends, and needs most of its grace to end.
+SAVES = """
+import os, signal, sys, time
+def note(what):
+    with open("times", "a") as file:
+        file.write(f"{what} {os.environ['NODE']} {time.monotonic()}\\n")
+def save(*_):
+    time.sleep(8 if os.environ["NODE"] == "1" else 0)
+    note("end")
+    sys.exit(0)
+signal.signal(signal.SIGTERM, save)
+note("start")
+while not os.path.exists("over"):
+    time.sleep(0.05)
+note("end")
+"""
+
+
+def times(job: Cluster) -> list[tuple[float, str, str]]:
+    """When ranks have started and ended, and on which node, in that order."""
+    lines = [line for file in job.folder.glob("times") for line in file.read_text().splitlines()]
+    return sorted((float(when), what, node) for what, node, when in map(str.split, lines))
+
+
+def saving(job: Cluster, rank: int) -> None:
+    settings = {"GRACE": "12", "JOIN": "0.5", "HEARTBEAT": "3"}
+    env = {f"ENTRYPOINT_TIMEOUTS_{name}": value for name, value in settings.items()}
+    argv = (*RUN, "--launcher", "plain", "--spares", "1", "--restarts", "3")
+    job.start(rank, argv=(*argv, "--", sys.executable, "-c", SAVES), env=env)
+
+
+def started(job: Cluster) -> set[str]:
+    return {node for _, what, node in times(job) if what == "start"}
+
+
+def overlap(job: Cluster) -> float:
+    """Seconds for which the rank of node 1 in the first attempt ran beside one of the second."""
+    ends = (when for when, what, node in times(job) if (what, node) == ("end", "1"))
+    starts = [when for when, what, _ in times(job) if what == "start"]
+    return next(ends, math.inf) - starts[2]
+
+
+@pytest.mark.promise("ranks of two attempts never run at the same time")
+@pytest.mark.parametrize("fault", ["worker-0", "sshd", "sshd and worker-0"])
+def test_the_next_attempt_starts_when_the_ranks_of_the_last_one_have_ended(
+    cluster: Make, fault: str
+) -> None:
+    """Worker-0 is killed and comes back at once, or all sshd of worker-1 are, while its rank needs
+    8 s to save."""
+    job = cluster(3, slots=1)
+    for rank in reversed(range(3)):
+        saving(job, rank)
+    until(lambda: started(job) == {"0", "1"}, 60, "two ranks up")
+    if "sshd" in fault:
+        kill_sshd(job, 1)
+    if "worker-0" in fault:
+        job.signal(0, signal.SIGKILL)
+        job.processes.pop(0).wait()
+        (job.folder / "err-0").rename(job.folder / "err-0-first")
+        saving(job, 0)
+    until(lambda: sum(what == "start" for _, what, _ in times(job)) == 4, 90, "the next attempt")
+    assert overlap(job) <= 0, job.both()
+    (job.folder / "over").touch()
+    ends = job.ends()
+    assert (ends[0], ends[2]) == (0, 0), job.both()
+
+
+@pytest.mark.promise("ranks of two attempts never run at the same time")
+def test_a_new_worker_0_waits_for_an_old_one_that_fell_silent(cluster: Make) -> None:
+    """It may only be cut off, and run its own rank until it has noticed that."""
+    job = cluster(3, slots=1)
+    for rank in reversed(range(3)):
+        saving(job, rank)
+    until(lambda: started(job) == {"0", "1"}, 60, "two ranks up")
+    job.signal(0, signal.SIGSTOP)
+    until(lambda: all("is over" in job.err(rank) for rank in (1, 2)), 60, "the others' ends")
+    job.signal(0, signal.SIGKILL)
+    job.processes.pop(0).wait()
+    saving(job, 0)
+    said = "s at most: ranks of the last attempt may run on worker-0 (node-0) until then"
+    until(lambda: said in job.err(0), 30, "that it waits")
+    until(lambda: sum(what == "start" for _, what, _ in times(job)) == 4, 60, "the next attempt")
+    (job.folder / "over").touch()
+    assert job.ends() == {0: 0, 1: 0, 2: 0}, job.both()
+
+
+def kill_sshd(job: Cluster, rank: int) -> None:
+    """Kill all sshd processes of a node, its sessions' too."""
+    mark = os.fsencode(job.run_dir(rank))
+    parent = next(
+        pid
+        for pid, line in processes(job.folder).items()
+        if "sshd" in line and mark in line.encode() and "-D" in line
+    )
+    for pid in (*descendants(parent), parent):
+        if "sshd" in Path(f"/proc/{pid}/comm").read_text():
+            os.kill(pid, signal.SIGKILL)
 
 
 @pytest.mark.control("a node whose rank hangs twice is replaced by a spare")

@@ -32,6 +32,8 @@ from entrypoint.session import codec, resolve
 from entrypoint.system.keys import Keys
 
 BRIEF = {"attempt": 0.6}
+# why a node does not take a call, and whether the one that was meant answers elsewhere
+WHYS = {messages.RUNS: False, messages.TAKEN: False, messages.OTHER_JOB: True}
 
 
 def new_key() -> str:
@@ -101,6 +103,9 @@ class Peer(paramiko.ServerInterface):
     def _answer(self, transport: paramiko.Transport) -> None:
         self.channel = channel = transport.accept(10)
         if channel is None or self.at("answer"):
+            return
+        if self.step in WHYS and self.at(self.step):
+            channel.sendall(codec.pack(messages.Taken(self.step)))
             return
         if self.at("hosts"):
             self.asked.append(json.loads(channel.recv(65536)))
@@ -222,6 +227,15 @@ def test_a_peer_that_freezes_and_is_replaced_is_called_again(
         assert call(peer, states, limits=limits).rank == 1
     assert peer.callers == 2
     assert any(state.startswith(named) for state in states), states
+
+
+@pytest.mark.parametrize(("why", "is_elsewhere"), WHYS.items())
+def test_a_peer_that_is_busy_is_called_again(
+    why: str, is_elsewhere: bool, states: list[str]
+) -> None:
+    with contextlib.closing(Peer(why)) as peer:
+        assert call(peer, states).rank == 1
+    assert states == [f"refused: {why}, at 127.0.0.1" if is_elsewhere else why]
 
 
 def test_a_peer_with_other_hosts_is_sent_them(states: list[str]) -> None:

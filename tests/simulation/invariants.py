@@ -12,11 +12,13 @@ from tests.simulation.gates import AWAITED, PROBLEM
 from tests.simulation.gates import LIMIT as GATE
 from tests.simulation.programs import CAUSES
 from tests.simulation.schedule import (
+    DEAF,
     GRACE,
     HEARTBEAT,
     LAUNCH,
     LIMIT,
     MEASURES,
+    MOVED,
     NEVER,
     PEERS,
     SEVER,
@@ -25,14 +27,19 @@ from tests.simulation.schedule import (
 from tests.simulation.stalls import wrong_stalls
 from tests.simulation.world import World
 
-_AWAY = ("kill", "reboot", "vanish", "cut", SEVER, "blink", "lie", "forge")
-_LOSSES = ("kill", "vanish", "cut", SEVER, "reboot", "freeze", "blink", "lie")
+_AWAY = ("kill", "reboot", "vanish", "cut", SEVER, DEAF, MOVED, "blink", "lie", "forge")
+_LOSSES = ("kill", "vanish", "cut", SEVER, "reboot", "freeze", DEAF, MOVED, "blink", "lie")
 _STOPS = 5.0  # seconds in which a stop between two attempts has ended all nodes
 _MARGIN = 8.0  # seconds for killed programs, the launcher's last words, and the result on its way
 
 
 def _patience(schedule: Schedule) -> float:
     return heartbeat.patience(HEARTBEAT, schedule.nodes)
+
+
+def _clock(schedule: Schedule) -> float:
+    """Seconds in which a node whose leader is gone has noticed that and ended its ranks."""
+    return _patience(schedule) + GRACE + KILL_MARGIN
 
 
 def bound(schedule: Schedule) -> float:
@@ -49,7 +56,7 @@ def bound(schedule: Schedule) -> float:
     begun = max(start for start in schedule.starts if start < NEVER)
     return (
         begun
-        + (schedule.restarts + 1 + len(schedule.of("kill", "reboot"))) * attempt
+        + (schedule.restarts + 1 + len(schedule.of("kill", "reboot", MOVED))) * attempt
         + stood_still
         + PEERS
     )
@@ -87,6 +94,7 @@ def check(
         wrong += _unwritable(schedule, world)
         wrong += _unhealthy(schedule, world)
         wrong += _spares(schedule, world)
+        wrong += _succeeds(schedule, world)
     return world, wrong
 
 
@@ -226,7 +234,9 @@ def _restarts(schedule: Schedule, world: World) -> list[str]:
     # A node that lies is never started, and tells a leader that has replaced another nothing of
     # earlier attempts.
     lies = schedule.nonsense is not None
-    if not lies and leader.boots > schedule.restarts + 1 + len(schedule.of("kill", "reboot")):
+    if not lies and leader.boots > schedule.restarts + 1 + len(
+        schedule.of("kill", "reboot", MOVED)
+    ):
         wrong.append(
             f"the leader has started {leader.boots} times, with restarts: {schedule.restarts}"
         )
@@ -251,7 +261,8 @@ def _restarts(schedule: Schedule, world: World) -> list[str]:
         wrong.append(
             "the job has started again, and its leader was told to stop before the result was told"
         )
-    if world.stopped and last > max(world.stopped) + len(schedule.of("kill", "reboot")):
+    boots = len(schedule.of("kill", "reboot", MOVED))
+    if world.stopped and last > max(world.stopped) + boots:
         wrong.append("the job has started again after it was told to stop")
     return wrong
 
@@ -275,7 +286,7 @@ def _progress(schedule: Schedule, world: World) -> list[str]:
     for attempt in sorted({*world.attempts.values()}):
         streak = 0 if attempt in world.progressed else streak + 1
         longest = max(longest, streak)
-    gone = {fault.node for fault in schedule.of("kill", "reboot", "vanish", "cut")}
+    gone = {fault.node for fault in schedule.of("kill", "reboot", MOVED, "vanish", "cut")}
     if most and len(gone) < 2 and longest > most:
         wrong.append(f"{longest} attempts in a row are without progress, with {most} allowed")
     if most and not schedule.faults and not schedule.cause:
@@ -648,7 +659,7 @@ def _spares(schedule: Schedule, world: World) -> list[str]:
     if len(schedule.faults) != 1:
         return []
     (fault,) = schedule.faults
-    if fault.kind not in ("kill", "vanish", "cut", "reboot") or not fault.node:
+    if fault.kind not in ("kill", "vanish", "cut", "reboot", MOVED, DEAF) or not fault.node:
         return []
     if fault.at < world.first_start + 1 or not world.hit_running:
         return []
@@ -661,11 +672,9 @@ def _spares(schedule: Schedule, world: World) -> list[str]:
         wrong.append(f"node-{fault.node} was told {told}, and ends with {node.outcomes[-1][1]}")
     if fault.node >= world.needed and world.containers[0].boots > 1:
         wrong.append(f"node-{fault.node}, a spare, was lost, and the job has started again")
-    unheard = 0.0
-    if fault.kind != "kill":
-        unheard = _patience(schedule)
-        if fault.node < world.needed:  # it may run until it has noticed that, and its grace is over
-            unheard += _patience(schedule) + GRACE + KILL_MARGIN
+    unheard = 0.0 if fault.kind in ("kill", DEAF) else _patience(schedule)
+    if fault.node < world.needed:
+        unheard += _clock(schedule)
     late = fault.at + unheard + min(GRACE, max(schedule.save)) + 2 * schedule.passes
     late += schedule.duration + 6 + 10 * schedule.latency + (AWAITED if schedule.gates else 0.0)
     ended = _final(world, 0)[0]
@@ -673,3 +682,32 @@ def _spares(schedule: Schedule, world: World) -> list[str]:
         wrong.append(f"node-{fault.node} was lost, and the job ends at {ended:.1f} s, not by"
                      f" {late:.1f} s")  # fmt: skip
     return wrong
+
+
+def _succeeds(schedule: Schedule, world: World) -> list[str]:
+    """A job whose worker-0 alone was lost while ranks ran, and has come back, starts again once
+    they have ended, and ends as it would have."""
+    faults = [(fault.kind, fault.node) for fault in schedule.faults]
+    if (
+        faults not in ([("kill", 0)], [("reboot", 0)], [(MOVED, 0)])
+        or not schedule.restarts
+        or schedule.status
+    ):
+        return []
+    (fault,) = schedule.faults
+    odd = not _is_usual(schedule) or schedule.mpirun or schedule.empty is not None
+    odd = odd or schedule.sick is not None or schedule.stuck is not None
+    odd = odd or schedule.measure is not None or schedule.without_progress or schedule.gates
+    if odd or not world.hit_running or not schedule.has_port or max(schedule.starts) > 5:
+        return []
+    ends = world.first_start + schedule.duration
+    if not world.first_start + 1 < fault.at < ends or not 0 < fault.seconds < PEERS / 2:
+        return []
+    noticed = fault.at + _patience(schedule) * (fault.kind != "kill")
+    started = max(fault.at + fault.seconds + schedule.join, noticed + _clock(schedule))
+    by = started + schedule.duration + 2 * schedule.passes + 10 * schedule.latency + _MARGIN
+    ended, status, reason = _final(world, 0)
+    if not status and ended < by:
+        return []
+    return [f"worker-0 was lost and came back, and the job ends at {ended:.1f} s, not by {by:.1f} s,"
+            f" with {status} ({reason})"]  # fmt: skip

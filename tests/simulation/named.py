@@ -10,7 +10,7 @@ import yaml
 
 from tests.simulation.gates import AWAITED, Gate
 from tests.simulation.invariants import check
-from tests.simulation.schedule import Fault, Schedule
+from tests.simulation.schedule import MOVED, Fault, Schedule
 from tests.simulation.world import World
 
 LATE = Gate(AWAITED + 2, healthy=False)
@@ -59,7 +59,7 @@ def differences(named: Named) -> tuple[World, list[str]]:
         None if each.killed or not each.boots else each.outcomes[-1] for each in world.containers
     ]
     when, reason = max(end[0] for end in ends if end), next(end[1].reason for end in ends if end)
-    killed = sum(fault.node == 0 for fault in named.schedule.of("kill", "reboot"))
+    killed = sum(fault.node == 0 for fault in named.schedule.of("kill", "reboot", MOVED))
     attempts = world.containers[0].boots - killed + (ends[0] is None)
     statuses = tuple(end[1].status if end else None for end in ends)
     if statuses != named.statuses:

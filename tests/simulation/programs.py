@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from entrypoint.base import heartbeat
 from entrypoint.base.cause import Cause
 from entrypoint.features.netcheck import messages as netcheck
 from entrypoint.job import events, messages
@@ -15,7 +16,7 @@ from entrypoint.plan.members import team_of
 from entrypoint.ranks import below
 from entrypoint.ranks.diagnosis import LIMIT as DIAGNOSIS
 from tests.simulation import stalls
-from tests.simulation.schedule import GRACE
+from tests.simulation.schedule import GRACE, HEARTBEAT
 
 if TYPE_CHECKING:
     from tests.simulation.world import Container, World
@@ -346,6 +347,14 @@ class Programs:
             self._tell(messages.Stopped())
         if self._world.mpirun and self._by_ranks:
             self._world.mpirun.look()
+
+    def go_on(self) -> None:
+        """What runs here is cut off, and runs until its node has noticed that and it has saved."""
+        save = min(GRACE, self._world.schedule.save[self._container.rank])
+        for process in self._running():
+            noticed = self._world.now + heartbeat.patience(HEARTBEAT)
+            until = save + (noticed if process.told is None else process.told)
+            self._world.cut_off.append((self._container.rank, self.leader_boot, until))
 
     def vanish(self) -> None:
         """The container is gone, and all that ran in it."""

@@ -39,7 +39,16 @@ KINDS = {
 }
 # the network of a node is cut for so many seconds
 SEVER = "sever"
-WORDS = {**KINDS, SEVER: "its network is cut for a while"}
+# all sshd processes of a worker are killed; its entrypoint and its ranks are not
+DEAF = "deaf"
+# the network of a node is cut for good, and it is started again elsewhere
+MOVED = "moved"
+WORDS = {
+    **KINDS,
+    MOVED: "it is cut off, and starts elsewhere",
+    SEVER: "its network is cut for a while",
+    DEAF: "all of its sshd die",
+}
 # SIGTERM, so many seconds after the end of the node's first attempt that is tried again
 BETWEEN = "between"
 
@@ -121,6 +130,7 @@ class Schedule:
     # seconds that the other ranks run longer than the first, whose success is the job's
     after_first: float | None = None
     deadline: float | None = None  # seconds from the start of a container to that of the job
+    join: float = JOIN  # seconds for nodes that the job can do without
 
     @property
     def unhealthy(self) -> int | None:
@@ -156,6 +166,7 @@ def draw(random: Random, nodes: int | None = None, seed: int = 0) -> Schedule:
     schedule = _crashing(Random(f"crashes {seed}"), schedule)
     schedule = _limited(Random(f"limits {seed}"), schedule)
     schedule = _suspended(Random(f"suspended {seed}"), schedule)
+    schedule = _succeeded(Random(f"again {seed}"), schedule)
     source = Random(f"ports {seed}")
     if source.random() > 0.1 or schedule.spares:
         return schedule
@@ -396,6 +407,45 @@ def _crashing(random: Random, schedule: Schedule) -> Schedule:
         saver=random.randrange(schedule.nodes - schedule.spares),
         saves_late=random.random() < 0.5,
         gates=schedule.gates if all(gate.healthy for gate in schedule.gates) else (),
+    )
+
+
+def _succeeded(random: Random, schedule: Schedule) -> Schedule:
+    """The same job, or one whose worker-0 is killed at any moment and comes back, or whose worker
+    loses its sshd, while ranks use their grace; often the job can do without them."""
+    if random.random() > 0.1 or schedule.nodes > 100:
+        return schedule
+    nodes = random.choice((3, 3, 4, 5))
+    kind = random.choice(("spares", "spares", "elastic", "fixed"))
+    begun = 3.0 if kind == "elastic" else 1.0
+    leader = Fault(
+        random.uniform(0, begun + 14),
+        random.choice(("kill", "kill", "reboot", MOVED)),
+        0,
+        random.choice((0.01, 1.0, 1.0, 5.0, 20.0, 60.0)),
+    )
+    worker = Fault(
+        begun + random.uniform(0, 14),
+        random.choice((DEAF, DEAF, DEAF, "kill", "cut", "blink", SEVER, MOVED)),
+        random.randrange(1, nodes),
+        random.choice((0.0, 1.0, 5.0, 3 * HEARTBEAT)),
+    )
+    faults = random.choice(((leader,), (worker,), (leader, worker)))
+    return Schedule(
+        nodes=nodes,
+        launcher="torchrun" if kind == "elastic" else schedule.launcher,
+        least=nodes - 1 if kind == "elastic" else 0,
+        waits=schedule.waits,
+        restarts=random.choice((1, 3)),
+        starts=tuple(random.uniform(0, 0.5) for _ in range(nodes)),
+        duration=20.0,
+        save=tuple(random.choice((0.0, 5.0, GRACE - 1, GRACE + 5)) for _ in range(nodes)),
+        latency=schedule.latency,
+        faults=tuple(sorted(faults, key=lambda fault: fault.at)),
+        seed=schedule.seed,
+        spares=1 if kind == "spares" else 0,
+        swept=schedule.swept,
+        join=random.choice((0.5, 2.0, JOIN)),
     )
 
 

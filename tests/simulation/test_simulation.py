@@ -13,7 +13,7 @@ from tests.simulation.__main__ import LARGE, schedule_of, timeline
 from tests.simulation.invariants import check
 from tests.simulation.mutations import MUTATIONS, find
 from tests.simulation.named import NAMED, differences
-from tests.simulation.schedule import draw
+from tests.simulation.schedule import GRACE, MOVED, Fault, Schedule, draw
 
 
 @pytest.mark.promise("a worker leaves when worker-0 has read its goodbye, or 2 s after it")
@@ -42,6 +42,29 @@ def test_what_was_found_outside(name: str) -> None:
     assert not wrong, "\n".join([*wrong, *timeline(world)])
 
 
+@pytest.mark.promise("ranks of two attempts never run at the same time")
+@pytest.mark.parametrize("seconds", [0.01, 1.0, 12.0])
+@pytest.mark.parametrize("kind", ["fixed", "spares", "elastic"])
+def test_worker_0_is_killed_at_every_moment_and_comes_back(kind: str, seconds: float) -> None:
+    """While the ranks of the others use most of their grace, or more than that."""
+    for moment in range(40):
+        least, spares = 2 * (kind == "elastic"), int(kind == "spares")
+        schedule = Schedule(
+            nodes=3,
+            launcher=("torchrun", "mpirun")[moment % 2] if not least else "torchrun",
+            least=least,
+            spares=spares,
+            restarts=2,
+            starts=(0.0, 0.1, 0.2),
+            duration=8.0,
+            save=(GRACE - 1, GRACE - 1, GRACE + 5),
+            join=0.5,
+            faults=(Fault(0.35 * moment, ("kill", "reboot", MOVED)[moment % 3], 0, seconds),),
+        )
+        world, wrong = check(schedule, keep_log=True)
+        assert not wrong, "\n".join([*wrong, str(schedule), *timeline(world)])
+
+
 @pytest.mark.textual
 @pytest.mark.parametrize("name", MUTATIONS)
 def test_every_mutation_applies(name: str) -> None:
@@ -57,6 +80,7 @@ def test_every_mutation_applies(name: str) -> None:
 @pytest.mark.control("a stop between two attempts ends every node with 143")
 @pytest.mark.control("a node that cannot write its files tells the others")
 @pytest.mark.control("every schedule of failures ends in time, with one status and a grace period")
+@pytest.mark.control("ranks of two attempts never run at the same time")
 @pytest.mark.parametrize(
     "name",
     [
@@ -66,6 +90,8 @@ def test_every_mutation_applies(name: str) -> None:
         "a lost node is not shown as lost",
         "a node that hangs delays a check forever",
         "a worker leaves before its goodbye has arrived",
+        "a new leader does not learn that another one has led",
+        "a call that finds nobody is taken for a sign that no rank runs",
     ],
 )
 def test_a_mutation_is_found(name: str) -> None:

@@ -39,12 +39,13 @@ from tests.simulation.gates import MEMORY, SECONDS, SimulatedGate
 from tests.simulation.programs import Meeting, Mpirun, Programs
 from tests.simulation.schedule import (
     BETWEEN,
+    DEAF,
     GRACE,
     HEARTBEAT,
-    JOIN,
     LAUNCH,
     LIMIT,
     MEASURES,
+    MOVED,
     NEVER,
     PEERS,
     PORTS,
@@ -74,6 +75,7 @@ def plans(
     on: str = "infrastructure",
     spares: int = 0,
     without: int = 0,
+    join: float = 0.0,
     more: str = "",
 ) -> tuple[JobSpec, Plan, Plan]:
     """The spec of such a job, and the real plans of its leader and of one worker; `asks`: check,
@@ -86,7 +88,7 @@ def plans(
         " /none\nrestarts:"
         f" {{most: {restarts}, on: {on}{f', without_progress: {without}, progress: /ckpt' if without else ''}}}\nspares: {spares}\n{f'nodes: {least}:{nodes}' if least else ''}\n{f'mpi: {{np: {ranks}}}' if ranks else ''}\ngate: {{seconds:"
         f" {SECONDS}, memory: {MEMORY}}}\nnetcheck: {{limit: {MEASURES}, seconds: 0.1, max_latency_ms: 5}}\ntimeouts: {{peers: {PEERS},"
-        f" join: {JOIN}, grace: {GRACE}, heartbeat: {HEARTBEAT}, launch: {LAUNCH}}}\n"
+        f" join: {join}, grace: {GRACE}, heartbeat: {HEARTBEAT}, launch: {LAUNCH}}}\n"
     )
     spec = load(text + more, "job.yaml", {"ENTRYPOINT_NODE_RANK": "0"}, {})
     inquiries = {"check": check(CheckOptions(LIMIT)), "netcheck": netcheck(spec, "before")}
@@ -242,6 +244,7 @@ class Container:
         self.has_started = self.measured = (
             False  # whether an attempt has, and its network was measured, in this container
         )
+        self.leader_lost = -math.inf  # when it has lost a leader in silence
         self.stops = 0  # signals that its entrypoint has got, in whichever attempt
         self.between = False  # whether it has ended an attempt, and not begun the next one
         self._calls: dict[int, int] = {}  # node -> number of the call to it that is under way
@@ -278,7 +281,7 @@ class Container:
             self.machine = Leader(spec, _FACTS, plan, self.history, self.team)
         else:
             plan = replace(worker, topology=_seen_from(worker.topology, self.rank))
-            self.machine = Worker(spec, plan, self.history)
+            self.machine = Worker(spec, plan, self.history, self.leader_lost)
         self.observer = JobObserver((), self._world.now)
         self.observer.begin(plan, self._world.now)
         self._world.observers[self.rank, self.boots] = self.observer
@@ -311,6 +314,7 @@ class Container:
             self._world.log(self.rank, "killed")
             self.killed, self.stops, self.team = True, 0, None
             self.has_started = self.measured = False
+            self.leader_lost = -math.inf
             self._leave()
 
     def _leave(self) -> None:
@@ -320,6 +324,14 @@ class Container:
             session.close(self.rank)
             if self.rank:
                 session.sweep()
+
+    def deafen(self) -> None:
+        """All of its sshd die: its sessions end, and nobody can call it."""
+        self.door = False
+        for session in self.sessions.values():
+            session.close(0)
+            session.close(self.rank)
+        self._soon(events.Faulted(Outcome(71, "sshd ended")), self._world.schedule.latency)
 
     def is_awake(self) -> bool:
         """Whether it runs, and does not stand still."""
@@ -574,6 +586,9 @@ class Container:
         report = replace(
             self._report,
             not_ready=action.stop or self._report.not_ready,
+            leader_lost=min(
+                self._world.now - self.machine.state.leader_lost, self._report.leader_lost
+            ),
             **vars(self.machine.state.history),
         )
         report = self.gate.report(report)
@@ -621,6 +636,7 @@ class Container:
             self._world.replaced = {*self.team.reasons}
             faults = self.team.faults.items()
             self._world.barred = {node for node, number in faults if number >= FAULTS}
+        self.leader_lost = self.machine.state.leader_lost
         self.has_started |= self.machine.state.has_started
         self._world.watch_end(self, outcome)
         if self.rank and self.spoke:
@@ -666,6 +682,7 @@ class World:
             schedule.restarts_on,
             schedule.spares,
             schedule.without_progress,
+            schedule.join,
             (stalls.SPEC if schedule.stalls else "")
             + ("success: first\n" if schedule.after_first is not None else ""),
         )
@@ -714,6 +731,9 @@ class World:
         # boots of the leader whose first rank ended with 0 after another one had failed
         self.too_late: set[int] = set()
         self.gone: set[int] = set()  # boots of the leader in which a node has gone
+        # Nodes that were cut off and started elsewhere: boot of the leader whose ranks run on, and
+        # until when they do.
+        self.cut_off: list[tuple[int, int, float]] = []
         self.must_hear: set[int] = set()  # nodes that were there when the last result was told
         self.mpirun: Mpirun | None = None
         self.meetings: dict[int, Meeting] = {}  # boot of the leader -> of its elastic job
@@ -807,19 +827,23 @@ class World:
         leader = self.containers[0].machine
         self.hit_inquiry = isinstance(leader, Leader) and leader.state.phase is Phase.INQUIRY
         if fault.kind in (
-            *split("kill vanish cut sever reboot freeze lie forge blink fault stop twice"),
+            *split(
+                "kill vanish cut sever reboot moved freeze lie forge blink fault deaf stop twice"
+            ),
         ):
             self.first_disturbed.setdefault(fault.node, self.now)
         goes = (
-            fault.kind in ("kill", "vanish", "cut", "reboot") and not self.schedule.least
+            fault.kind in ("kill", "vanish", "cut", "reboot", MOVED) and not self.schedule.least
         )  # else torchrun starts again
         if goes and not container.programs.is_idle():
             self.gone.add(container.programs.leader_boot)
-        if fault.kind in ("kill", "vanish", "reboot"):
+        if fault.kind == MOVED:
+            container.programs.go_on()
+        if fault.kind in ("kill", "vanish", "reboot", MOVED):
             # a new leader does not know whom the old one has replaced
             self.replaced = self.replaced if fault.node else set()
             self.barred = self.barred if fault.node else set()
-            for session in container.sessions.values() if fault.kind == "reboot" else ():
+            for session in container.sessions.values() if fault.kind in ("reboot", MOVED) else ():
                 session.silent = True
             if fault.kind == "vanish":
                 self._cut[fault.node] = math.inf
@@ -854,6 +878,8 @@ class World:
                     self.after(later, partial(other.programs.fail, 143))
         elif fault.kind == "fault":
             container.give(events.Faulted(Outcome(71, "sshd ended")))
+        elif fault.kind == DEAF:
+            container.deafen()
         elif fault.kind == "lie":
             session = container.sessions.get(0)
             if session and session.open:
@@ -954,7 +980,7 @@ class World:
         boot = container.sessions[0].leader_boot() if rank else container.boots
         if self.attempts.setdefault(boot, attempt) != attempt:
             self.violate(f"node-{rank} is in attempt {attempt}, not in {self.attempts[boot]}")
-        gone = {fault.node for fault in self.schedule.of("kill", "reboot", "vanish", "cut")}
+        gone = {fault.node for fault in self.schedule.of("kill", "reboot", MOVED, "vanish", "cut")}
         if rank:
             self.known_attempts[boot] = attempt
         # An elastic job may begin anew without those that knew of it.
@@ -1022,14 +1048,16 @@ class World:
             self.violate(f"node-{rank} was replaced, and works, and others are there")
 
     def watch_overlap(self, container: Container) -> None:
-        """A rank starts: none of an earlier attempt runs on another node that is only cut off. One
-        that stands still cannot end it, and a new leader knows nothing of the nodes before. One
-        that has lost its session, and then its network, too, looks as one that was killed."""
+        """A rank starts: none of an earlier attempt runs anywhere, whoever has started that. Only a
+        node that stands still cannot end it."""
         boot = self.containers[0].boots
         odd = {fault.node for fault in self.schedule.of("freeze")}
-        odd |= {fault.node for fault in self.schedule.of("blink", "lie") if self.is_cut(fault.node)}
-        if self.schedule.of("kill", "reboot") and 0 in self.first_disturbed:
-            return
+        for node, started_by, until in self.cut_off:
+            # A new leader does not know which other node was silent.
+            is_known = not node or 0 not in self.first_disturbed
+            if self.now < until and started_by < boot and is_known:
+                self.violate(f"node-{container.rank} starts a rank, and one of an earlier attempt"
+                             f" runs where node-{node} was")  # fmt: skip
         for each in self.containers:
             if each.rank not in odd and each.programs.runs_of_before(boot):
                 self.violate(

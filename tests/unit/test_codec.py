@@ -31,7 +31,7 @@ FACTS: dict[str, Any] = {
 FACTS |= {"interface": ["eth0", "10.0.0.7", "10.0.0.0/24"], "interfaces": ["eth0", "docker0"]}
 FACTS |= {"ports": [6060, 20007], "holder": "", "unhealthy": False, "checking": False}
 FACTS |= {"ports": [6060, 20007], "holder": "", "without_progress": 0, "step": -1}
-FACTS |= {"cpu_pool": "6321ed15-049f-42c0-abff-89da57874226 0-1/2 0"}
+FACTS |= {"cpu_pool": "6321ed15-049f-42c0-abff-89da57874226 0-1/2 0", "leader_lost": 20.5}
 RANK: dict[str, Any] = {"rank": 3, "status": 7, "tail": ["a", "b"], "why": ""}
 ENDED: dict[str, Any] = {
     "status": 1,

@@ -10,6 +10,7 @@ import pytest
 from entrypoint import __version__, spec
 from entrypoint.base.errors import OsError
 from entrypoint.base.model import Interface, NodeReport, Outcome
+from entrypoint.base.phases import Phase
 from entrypoint.base.values import replace
 from entrypoint.job import actions, events, messages
 from entrypoint.job.answer import node_info, node_report
@@ -38,7 +39,7 @@ def of_node(rank: int, job_id: str = "") -> Misdirected:
 
 
 @pytest.mark.parametrize(
-    ("calls", "taken"),
+    ("calls", "elsewhere"),
     [
         ([(hello(1), 0.0), (hello(1), 10.0), (hello(1), 10.1)], [True, True, False]),
         ([(hello(1), 0.0), (hello(2), 5.0), (hello(1), 15.0)], [True, False, True]),
@@ -47,11 +48,11 @@ def of_node(rank: int, job_id: str = "") -> Misdirected:
     ids=["an address may be stale for 10 s", "the right call ends that", "another job's"],
 )
 def test_calls_for_another_node_are_a_mistake_if_they_go_on(
-    calls: list[tuple[Hello, float]], taken: list[bool]
+    calls: list[tuple[Hello, float]], elsewhere: list[bool]
 ) -> None:
-    node = of_node(2)
-    assert node.words == "that is worker-2 of this job"
-    assert [node.takes(call, 100.0 + seconds) for call, seconds in calls] == taken
+    node, words = of_node(2), "that is worker-2 of this job"
+    answers = [node.why(call, 100.0 + seconds) for call, seconds in calls]
+    assert answers == [words if each else "" for each in elsewhere]
 
 
 @pytest.mark.parametrize(
@@ -62,7 +63,8 @@ def test_two_jobs_of_one_name_and_secret_differ_by_the_scheduler_s_number(
     ours: str, theirs: str, differ: bool
 ) -> None:
     """Not where one side does not know its own."""
-    assert of_node(2, ours).is_other_job(hello(2, job=theirs)) == differ
+    why = of_node(2, ours).why(hello(2, job=theirs), 100.0)
+    assert why == (messages.OTHER_JOB if differ else "")
 
 
 @pytest.mark.parametrize("rank", [0, 1])
@@ -92,7 +94,7 @@ def test_a_call_of_another_job_is_answered_with_that(rank: int) -> None:
 def test_a_call_of_another_leader_does_not_end_a_job_that_has_started() -> None:
     node = speakers.Node().start()
     done = node.told(events.LeaderCalled(node.hello))
-    assert done == [actions.Answer(messages.Taken(messages.TAKEN))]
+    assert done == [actions.Answer(messages.Taken(messages.RUNS))]
     node.waits(30)
     assert node.outcome is None
 
@@ -257,6 +259,20 @@ def test_a_worker_has_one_leader_at_a_time() -> None:
     assert node.machine.busy(wrong_node, node.now) == "that is worker-1 of this job"
     node.told(events.SessionLost(0))
     assert {node.machine.busy(other, node.now) for other in others} == {""}
+
+
+def test_a_worker_says_that_an_attempt_runs_there_until_its_ranks_have_ended() -> None:
+    """Also after it has lost its leader."""
+    node = speakers.Node(me=1, restarts=2)
+    other = replace(node.hello, leader="another one", token="its own")
+    node.hears(node.hello, messages.Start(1), sender=0)
+    assert node.machine.busy(other, node.now) == messages.RUNS
+    node.told(events.SessionLost(0))
+    node.waits(29)
+    assert node.machine.busy(other, node.now) == messages.RUNS
+    assert node.machine.state.phase is Phase.ENDING
+    node.hears(messages.Stopped(), sender=1)
+    assert node.machine.state.phase is Phase.ENDED
 
 
 def test_a_session_with_a_call_for_another_node_may_be_replaced() -> None:

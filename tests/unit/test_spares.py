@@ -95,7 +95,8 @@ def second(is_silent: bool, spares: int = 1) -> Node:
     state = node.machine.state
     state.history = replace(state.history, attempt=2)
     members = node.machine.membership
-    members.team = replace(members.team.lose(1, "lost"), may_run={1: (node.now + 50, is_silent)})
+    members.team = members.team.lose(1, "lost")
+    members.earlier.may_run[1] = (node.now + 50, is_silent)
     node.answers(2, attempt=2)
     return node
 
@@ -123,28 +124,181 @@ def test_a_lost_node_that_has_ended_the_attempt_says_so_by_its_answer(
     assert node.is_prepared
 
 
-@pytest.mark.parametrize(
-    ("why", "waits"),
-    [("nothing listens there yet", 0), ("", 2), (messages.TAKEN, 50)],
-    ids=["killed", "not reached", "it still ends"],
+# How a call to a node fails of which nothing is known: its sshd, or its network, is gone.
+NO_WORD = (
+    "",  # not called yet
+    "nothing listens there yet",
+    "no DNS",
+    "no answer from 10.0.0.2",
+    "no route to host",
+    "sshd at 10.0.0.2 closed the connection",
+    "no control endpoint at 10.0.0.2",
+    messages.TAKEN,
+    messages.OTHER_JOB,
+    "that is worker-2 of this job",
 )
-def test_the_next_attempt_waits_for_a_node_whose_session_has_ended_if_it_is_there(
-    why: str, waits: int
-) -> None:
+
+
+@pytest.mark.parametrize("why", NO_WORD)
+def test_a_call_that_finds_nobody_does_not_show_that_no_rank_runs(why: str) -> None:
     node = second(is_silent=False)
     if why:
         node.told(events.Unreachable(1, why))
-    assert node.is_prepared == (waits == 0)
-    node.waits(waits - 0.5)
-    assert node.is_prepared == (waits == 0)
+    node.waits(49.5)
+    assert not node.is_prepared
     node.waits(1)
     assert node.is_prepared
 
 
+@pytest.mark.parametrize("attempt", [1, 2])
+def test_a_node_that_has_gone_again_has_said_that_no_rank_runs(attempt: int) -> None:
+    """Also a container that was started in the place of one whose session has ended."""
+    node = second(is_silent=False)
+    node.answers(1, attempt=attempt)
+    assert node.is_prepared
+    node = second(is_silent=False)
+    node.machine.membership.has_name = False
+    node.answers(attempt=2)
+    report = NodeReport(1, 2, __version__, "4.1.4", attempt=attempt)
+    node.told(events.Answered(1, report, "10.0.0.1"))
+    node.told(events.SessionLost(1))
+    node.told(events.NameState("a", ""))
+    assert node.is_prepared
+
+
+@pytest.mark.parametrize("attempt", [1, 2])
+def test_a_node_that_says_that_it_runs_is_awaited_until_the_roll_call_is_over(
+    attempt: int,
+) -> None:
+    """Past its time, it runs under another leader, which lives: this one starts nothing."""
+    for ends_with in ("its answer", "EP500"):
+        node = second(is_silent=False) if attempt > 1 else succeeding(1, 2)
+        node.told(events.Unreachable(1, messages.RUNS))
+        node.waits(300)
+        assert not node.is_prepared
+        if ends_with == "its answer":
+            node.answers(1, attempt=2)
+            assert node.is_prepared
+            continue
+        node.waits(400)
+        assert not node.is_prepared
+        assert node.outcome.status == 69
+        assert "worker-1 (b, busy with an attempt)" in node.reason
+
+
+def succeeding(*attempts: int) -> Node:
+    """A leader that has just booted, of a job that goes on without worker-1: the attempts that
+    worker-0 and worker-2 know of, after the time for those that are missing."""
+    node = leader()
+    node.answers(2, attempt=attempts[-1])
+    node.waits(30.5)
+    return node
+
+
+@pytest.mark.parametrize("why", NO_WORD)
+def test_a_leader_that_has_replaced_another_waits_for_what_that_may_have_started(why: str) -> None:
+    node = succeeding(1, 2)
+    if why:
+        node.told(events.Unreachable(1, why))
+    assert not node.is_prepared
+    node.waits(19)
+    assert not node.is_prepared
+    said = [text for text in logged(node.done) if "the start waits for" in text]
+    assert [text[:31] for text in said] == ["the start waits for 20s at most"], "once"
+    node.waits(1)
+    assert node.is_prepared
+
+
+@pytest.mark.parametrize("attempt", [1, 2])
+def test_it_waits_for_no_node_that_answers(attempt: int) -> None:
+    """Nor for a container that was started in the place of one that has gone."""
+    node = leader()
+    node.answers(2, attempt=2)
+    assert not node.is_prepared
+    node.answers(1, attempt=attempt)
+    assert node.is_prepared
+
+
+def test_the_first_leader_waits_for_nothing() -> None:
+    node = succeeding(1, 1)
+    assert node.is_prepared
+
+
+def test_one_node_that_has_said_that_it_runs_shows_that_there_was_another_leader() -> None:
+    """Also if all others are new, and that one cannot be reached any more."""
+    node = leader()
+    node.told(events.Unreachable(1, messages.RUNS))
+    node.told(events.Unreachable(1, "nothing listens there yet"))
+    node.answers(2)
+    node.waits(49.5)
+    assert not node.is_prepared
+    node.waits(1)
+    assert node.is_prepared
+
+
+def test_what_may_run_is_remembered_by_the_next_attempt() -> None:
+    node = succeeding(1, 2)
+    may_run = node.machine.membership.next_team().may_run
+    assert {node: until for node, (until, _) in may_run.items() if node} == {1: 1050.0, 2: 1050.0}
+
+
+@pytest.mark.parametrize(
+    ("seconds", "waits"), [((1e9, 1e9), 0), ((20.0, 15.0), 35), ((60.0,) * 2, 0)]
+)
+def test_a_leader_that_was_lost_in_silence_may_only_be_cut_off(
+    seconds: tuple[float, float], waits: int
+) -> None:
+    """And run its own ranks, until it has noticed that: these nodes have lost it so long ago."""
+    node = leader(spares=0)
+    node.told(events.NameState("a", ""))
+    for rank, lost in enumerate(seconds, 1):
+        report = NodeReport(rank, 2, __version__, "4.1.4", attempt=2, leader_lost=lost)
+        node.told(events.Answered(rank, report, "10.0.0.1"))
+    assert node.is_prepared == (waits == 0)
+    if waits:
+        node.waits(waits - 0.5)
+        assert not node.is_prepared
+        node.waits(1)
+        assert node.is_prepared
+
+
+@pytest.mark.parametrize("is_led", [False, True])
+def test_a_leader_knows_when_its_own_ranks_have_ended(is_led: bool) -> None:
+    """Nodes that have lost it in silence say that to itself, too, if it was cut off for a while."""
+    node = leader(spares=0)
+    state = node.machine.state
+    state.history = replace(state.history, attempt=1 + is_led)
+    for rank in (1, 2):
+        report = NodeReport(rank, 2, __version__, "4.1.4", attempt=2, leader_lost=1.0)
+        node.told(events.Answered(rank, report, "10.0.0.1"))
+    assert node.is_prepared == is_led
+
+
+@pytest.mark.parametrize(("silent", "is_lost"), [(0.0, False), (14.0, False), (19.0, True)])
+def test_a_worker_knows_whether_it_has_lost_its_leader_in_silence(
+    silent: float, is_lost: bool
+) -> None:
+    node = Node(me=1, restarts=2)
+    node.hears(node.hello, messages.Start(1), sender=0)
+    node.waits(silent)
+    node.told(events.SessionLost(0))
+    assert node.outcome.status == 75
+    assert (node.machine.state.leader_lost > 0) == is_lost
+
+
+def test_a_node_that_knows_of_attempts_and_comes_after_the_start_changes_nothing() -> None:
+    node = leader(spares=1)
+    node.answers(1)
+    node.waits(31)
+    node.told(events.Prepared(4, None))
+    node.answers(2, attempt=2)
+    assert node.machine.membership.earlier.may_run == {}
+
+
 @pytest.mark.parametrize("why", ["", "it sent nonsense"])
-def test_a_node_that_has_lost_its_session_may_run_for_its_grace(why: str) -> None:
-    """A spare that is lost delays nothing."""
-    for lost, may_run in ((1, {1: (1032.0, False)}), (2, {})):
+def test_a_node_that_has_lost_its_session_may_run_until_its_own_clock_ends_it(why: str) -> None:
+    """The session may have ended here alone. A spare that is lost delays nothing."""
+    for lost, may_run in ((1, {1: (1050.0, False)}), (2, {})):
         node = running(1, 2)
         node.told(events.SessionLost(lost, why))
         members = node.machine.membership

@@ -32,9 +32,8 @@ Who decides, and when
 
 Who comes back
     A node that was replaced waits as a spare, and works again only if no other node is left. So a
-    job with spares goes on wherever the same job without them would. The place of a lost node is
-    filled only when nothing of the last attempt can run there: its new answer shows that, or a call
-    that finds nobody there; or it had the time to notice the loss and to end its ranks.
+    job with spares goes on wherever the same job without them would. The next attempt starts when
+    nothing of an earlier one can run any more: see `earlier.py`.
 
 Whose end counts
     That of every node that works. A node of an elastic job counts once its launcher has met the
@@ -49,23 +48,20 @@ import math
 from collections.abc import Sequence
 from itertools import takewhile
 
-from entrypoint.base import heartbeat
 from entrypoint.base.errors import UnavailableError
-from entrypoint.base.model import Members, NodeReport, Outcome
+from entrypoint.base.model import Members, Node, NodeReport, Outcome
 from entrypoint.base.phases import Phase
-from entrypoint.base.text import count, named, some
+from entrypoint.base.text import count, named
 from entrypoint.base.values import dataclass, replace
 from entrypoint.job.failure import lost, not_ready, unhealthy
+from entrypoint.job.membership.earlier import EarlierAttempts
 from entrypoint.job.membership.team import Team
-from entrypoint.job.messages import TAKEN, Met
+from entrypoint.job.messages import RUNS, Met
 from entrypoint.job.state import JobState
-from entrypoint.job.waits import KILL_MARGIN, rejoin
+from entrypoint.job.waits import rejoin
 
-NOT_REACHED = "not reached yet"
 GATE_MARGIN = 10.0  # seconds after a gate's own limits until its result is not awaited any more
 _LOOK_AGAIN = 2.0  # seconds for a node that is lost after the time to come back
-_ASKED = 2.0  # seconds for the first call to a node that may have been killed
-_NAMED = 8  # nodes named in one line
 # In these phases, all nodes that are there are needed, spares too.
 _NEEDED = (Phase.KEYS, Phase.SSHD, Phase.ROLL_CALL)
 
@@ -135,6 +131,7 @@ class Membership:
         self.team = team or Team.planned(state.topology)
         state.stop = self.team.stop
         self._works = frozenset(self.team.nodes)
+        self.earlier = EarlierAttempts(state, self.team.may_run)
         # This node's report.
         self.own = state.plan.members.reports[state.me]
         # Peers that are not there, and why; "" once they are.
@@ -185,7 +182,7 @@ class Membership:
     def begin(self, own: NodeReport, now: float) -> None:
         """The roll call begins. `own`: this node's report."""
         self.own = own
-        self._began = now
+        self._began = self.earlier.gone = now
         self._limit = now + self._state.spec.timeouts.peers
         self.answer(own, now)
 
@@ -193,8 +190,18 @@ class Membership:
         """A node has answered, this one included; what it said before is void."""
         self.losses.pop(report.rank, None)
         self.gates.pop(report.rank, None)
+        if report.attempt > 1:
+            self.earlier.hear(self.earlier.clock(now - report.leader_lost))
         if report.checking and self._state.is_calling:
             self.gates[report.rank] = now + self.gate_limit
+
+    def miss(self, node: Node, why: str) -> None:
+        """Note why a peer is not there; "" once it is."""
+        self.missing[node.name] = why
+        if why:
+            self.gates.pop(node.rank, None)
+        if why == RUNS:
+            self.earlier.hear()
 
     def is_expected(self, node: int) -> bool:
         """Whether the job needs this node as far as is known."""
@@ -234,11 +241,13 @@ class Membership:
             return Wait(min(begins, self._limit, gate))
         if begins == math.inf:
             return self._out_of_time()
-        until, why = self._runs_until(now)
+        until, why = self.earlier.runs_until(now)
         if until > now or self._awaits_gates():
             if now >= self._limit:  # these have limits of their own
                 self._limit = now + _LOOK_AGAIN
             return Wait(min(until if until > now else math.inf, self._limit, gate), why)
+        if RUNS in self.missing.values():  # past that time: under another leader, which lives
+            return Wait(self._limit) if now < self._limit else Membership._out_of_time(self)
         if begins != self._goes_at:
             return Go()
         return Go((f"EP507 the job starts without {self.words()}; each may join later",))
@@ -263,32 +272,6 @@ class Membership:
     def _awaits_gates(self) -> bool:
         """Whether the result of a gate is awaited before the start."""
         return bool(self.gates)
-
-    def _runs_until(self, now: float) -> tuple[float, str]:
-        """Return until when lost nodes may run something; and that in words, if it is long."""
-        ends = {node: self._node_runs_until(node) for node in self.team.may_run}
-        ends = {node: until for node, until in ends.items() if until > now}
-        until = max(ends.values(), default=now)
-        if until - now <= _ASKED:
-            return until, ""
-        names = some([self._topology.name(node) for node in ends], _NAMED)
-        return until, (
-            f"the start waits for {until - now:.0f}s at most: ranks of the last attempt may run on"
-            f" {names} until then"
-        )
-
-    def _node_runs_until(self, node: int) -> float:
-        """Return until when a lost node may run something. One that has ended the attempt tells so
-        by its answer; a new container in its place knows nothing of the old one. Of one whose
-        session has ended, nothing runs once a call finds nobody there."""
-        until, is_silent = self.team.may_run[node]
-        peer = self._state.peers.get(node)
-        if peer and peer.report.attempt >= self._state.history.attempt:
-            return 0.0
-        why = self.missing.get(self._topology.name(node))
-        if is_silent or why == TAKEN:
-            return until
-        return min(until, self._began + _ASKED) if why == NOT_REACHED else 0.0
 
     def words(self, but: str = "") -> str:
         """All that are missing, and why."""
@@ -363,14 +346,9 @@ class Membership:
     def lose(self, node: int, outcome: Outcome, is_own: bool, now: float) -> GoOn | End:
         """A node is lost after the roll call, which would end the attempt with this outcome.
         `is_own`: this node was suspended, which is not held against the other."""
-        state, limits = self._state, self._state.spec.timeouts
+        state = self._state
         if state.has_started and self.works(node):
-            # Its ranks have its grace from when it knows that: at once, unless its network is cut.
-            is_silent = now - state.peers[node].heard > limits.heartbeat
-            patience = heartbeat.patience(limits.heartbeat, len(self._topology.nodes))
-            until = now + (patience if is_silent else 0) + limits.grace + KILL_MARGIN
-            may_run = {**self.team.may_run, node: (until, is_silent)}
-            self.team = replace(self.team, may_run=may_run)
+            self.earlier.lose(node, now)
         if not is_own:
             self.losses[node] = outcome.reason
             if state.outcome is None and self.works(node):
@@ -418,6 +396,7 @@ class Membership:
     def next_team(self) -> Team:
         """Return the team as this attempt leaves it, for the next one."""
         team = self.team.without(self.losses, self._present - self.losses.keys())
+        team = replace(team, may_run=self.earlier.may_run)
         if stop := self._state.stop:  # all that come in time are to hear of it
             return replace(team, stop=stop, expected=None)
         return team

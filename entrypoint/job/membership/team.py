@@ -35,8 +35,7 @@ class Team:
     reasons: Mapping[int, str] = field(default_factory=dict)
     # Who was there when the last attempt ended: only these are waited for. None: all.
     expected: Collection[int] | None = None
-    # Lost nodes, and until when (seconds) they may run what they have started, by their own clocks;
-    # and whether they were silent: then only their answer shows that they do not.
+    # As in earlier.EarlierAttempts.
     may_run: Mapping[int, tuple[float, bool]] = field(default_factory=dict)
     # A stop of the job that the other nodes have not heard of.
     stop: Outcome | None = None
