@@ -118,14 +118,15 @@ def image() -> None:
     argv = sys.argv[1:]
     if argv[:1] == [_STARTED] or (os.path.exists(IMAGE) and argv[:1] not in _ABOUT):
         argv = _after_own_start(argv, log)
+    foreign = _foreign_script(argv)
     arguments = of_image(argv)
-    if arguments is not None:
+    if arguments is not None and not foreign:
         sys.argv[1:] = arguments
         script()
         return
     from entrypoint.system import process
 
-    if foreign := _foreign_script(argv):
+    if foreign:
         outcome = foreign.outcome
     else:
         outcome = process.replace(argv, process.environment(), process.cwd())
@@ -135,21 +136,26 @@ def image() -> None:
 
 
 def _foreign_script(argv: Sequence[str]) -> ConfigError | None:
-    """Return the error if this starts run_mpi.sh of ModelArts' documents where it waits forever: it
-    pings the other nodes until they answer.
+    """Return the error if this starts run_mpi.sh of ModelArts' documents, whatever its file is
+    called, where it waits forever: it pings the other nodes until they answer.
 
     An image that has ping may have the keys that it needs, too.
     """
-    from entrypoint.system.process import which
-
-    path = next((word for word in argv[:2] if word.rpartition("/")[2] == "run_mpi.sh"), None)
+    is_shell = "".join(argv[:1]).rpartition("/")[2] in ("sh", "bash", "dash")
+    words = argv[1:] if is_shell else argv[:1]
+    path = next((word for word in words if not word.startswith("-")), "")
     try:
-        with open(path or os.devnull, errors="replace") as file:
-            text = file.read(_READ)
+        # a pipe can be read once, by what it is for
+        with open(path if os.path.isfile(path) else os.devnull, errors="replace") as file:
+            text = file.read(_READ) if file.read(2) == "#!" else ""
     except OSError:
         return None
     is_documented = "MY_SSHD_PORT" in text and "ping -c" in text
-    if not is_documented or which("ping", os.environ.get("PATH", os.defpath)):
+    if not is_documented:
+        return None
+    from entrypoint.system.process import which
+
+    if which("ping", os.environ.get("PATH", os.defpath)):
         return None
     return ConfigError(
         "EP118 the command is a launcher itself, which cannot work in this image",

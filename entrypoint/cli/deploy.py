@@ -66,7 +66,7 @@ def act(args: argparse.Namespace, log: Logger) -> int:
     from entrypoint import spec as specs
     from entrypoint.tools.deploy._options import Options
 
-    spec, text = inputs.spec(args, here=False)
+    spec, text = inputs.spec(args, here=False, resolved=False)
     if not args.spec:
         raise UsageError(
             "EP805 deploy needs a job spec",

@@ -23,13 +23,13 @@ def act(args: argparse.Namespace, log: Logger) -> int:
     from entrypoint.plan import locate, without_boot_script
     from entrypoint.spec import left_out
     from entrypoint.system import keys
-    from entrypoint.tools.adopt.init import document, head, settings
+    from entrypoint.tools.adopt.init import document, head, not_written, settings
 
     # One file for all nodes: this machine needs no place among the hosts.
     if args.node_rank is None:
         args.node_rank = "0"
-    spec, facts = inputs.job(args)
-    spec, replaced = without_boot_script(spec)
+    given, facts = inputs.job(args)
+    spec, replaced = without_boot_script(given)
     topology = locate(spec, facts)
     text = document(head(topology), list(settings(spec, topology, os.curdir, replaced)))
     outputs.note_left_out(left_out(spec), log)
@@ -38,5 +38,7 @@ def act(args: argparse.Namespace, log: Logger) -> int:
             keys.require(spec, topology)
         except EntrypointError as error:
             log(f"run would end: {error.outcome.reason}; exit {error.status}")
+    if unread := not_written(given, spec):
+        log(f"not in {args.out}: {unread} | add what you need: docs/how-to/job-yaml.md")
     hint = f"try: entrypoint plan --spec {args.out}"
     return outputs.give(text, args.out, log, hint)

@@ -14,27 +14,32 @@ if TYPE_CHECKING:
     from entrypoint.spec import JobSpec, Override
 
 SPEC = "job.yaml"  # the name that the documents and `init` give it
+_GIVEN = "the rendered spec"  # in positions, where the text itself is given
 TRACE = "ENTRYPOINT_TRACE"  # set to anything, it adds a traceback to a defect's message
 
 
-def job(args: argparse.Namespace) -> tuple[JobSpec, Facts]:
-    """Return the job spec, and the facts of this container."""
+def job(args: argparse.Namespace, here: bool = True) -> tuple[JobSpec, Facts]:
+    """Return the job spec, and the facts of this container. `here` as for `spec`."""
     from entrypoint.system import facts
 
-    wanted = spec(args)[0]
+    wanted = spec(args, here)[0]
     return wanted, facts.of_job(facts.read())()
 
 
-def spec(args: argparse.Namespace, here: bool = True) -> tuple[JobSpec, str]:
+def spec(args: argparse.Namespace, here: bool = True, resolved: bool = True) -> tuple[JobSpec, str]:
     """Return the job spec, and the text of its file, "" if there is none.
 
-    A relative path in the file starts at the file's folder, one of a flag or a variable at the
-    current folder; if the job does not run `here`, they stay as they are.
+    The text itself may be given in place of the file's path: it has several lines. A relative path
+    in the file starts at the file's folder, one of a flag or a variable at the current folder, if
+    they are to be `resolved`. If the job runs `here`, a platform's folder is expanded.
     """
     from entrypoint.spec import expanded, load
 
     file = None
-    if args.spec:
+    if args.spec and "\n" in args.spec:
+        file = args.spec
+        args.spec = _GIVEN
+    elif args.spec:
         args.spec = expanded(args.spec, os.environ)
         data = _read(
             args.spec,
@@ -42,8 +47,8 @@ def spec(args: argparse.Namespace, here: bool = True) -> tuple[JobSpec, str]:
             "give --spec or ENTRYPOINT_SPEC an existing file",
         )
         file = data.decode("utf-8", "surrogateescape")
-    starts = folders(args) if here else {}
-    return load(file, args.spec or "", environ(), overrides(args), starts), file or ""
+    starts = folders(args) if resolved else {}
+    return load(file, args.spec or "", environ(), overrides(args), starts, here), file or ""
 
 
 def with_program(args: argparse.Namespace, spec: JobSpec) -> JobSpec:

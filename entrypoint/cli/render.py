@@ -25,7 +25,7 @@ def act(args: argparse.Namespace, log: Logger) -> int:
     # The scripts run elsewhere and on any node, so this machine needs no place among the hosts.
     if args.node_rank is None:
         args.node_rank = "0"
-    spec, facts = inputs.job(args)
+    spec, facts = inputs.job(args, here=False)
     origin = f"{args.spec} and this environment" if args.spec else "this environment"
     scripts = rendered(spec, facts, origin)
     outputs.write(Path(args.out), scripts)

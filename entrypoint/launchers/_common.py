@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from entrypoint.base.errors import ConfigError, Problem, SpecError
-from entrypoint.base.model import EnvVar, File, LaunchPort, Topology
+from entrypoint.base.model import EnvVar, File, Launch, LaunchPort, Topology
 from entrypoint.base.render import render
 from entrypoint.base.text import brief
 from entrypoint.launchers._nested import (
@@ -46,6 +46,16 @@ def refuse_launcher(spec: JobSpec, launcher: str) -> None:
             hint = f"set launcher: {replacement} (ENTRYPOINT_LAUNCHER), with {program}"
         behind = "" if launcher_of(command)[0] else f" behind `{command[0]}`"
         raise SpecError([problem(spec, "command", summary, f"`{name}`{behind}", hint)])
+
+
+def refuse_elastic(spec: JobSpec, launch: Launch) -> None:
+    """Refuse an elastic job if this launch has a fixed number of nodes. Raises ConfigError."""
+    if spec.elastic and launch.min_nodes is None:
+        raise ConfigError(
+            f"EP120 only torchrun has elastic jobs ({spec.source('nodes')})",
+            f"nodes: {spec.elastic}",
+            "set launcher: torchrun, or remove nodes",
+        )
 
 
 def split_python(

@@ -220,6 +220,13 @@ def only_starts_others(argv: Sequence[str]) -> bool:
     return bool(argv) and (is_shell(argv[0]) or _name(argv[0]) in _WRAPPERS)
 
 
+def patterns() -> tuple[str, str]:
+    """Return the launchers' names, and those of their modules after `-m `, as patterns of a shell's
+    `case`."""
+    modules = (f'"-m {package}."*' for package in _PACKAGES)
+    return " | ".join(_LAUNCHERS), " | ".join(modules)
+
+
 def is_mpi(name: str) -> bool:
     """Return whether a launcher of this name starts any kind of program, not only training."""
     return name in _MPI

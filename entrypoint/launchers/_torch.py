@@ -3,15 +3,17 @@ scripts that people start by hand."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from entrypoint.base import supervised
+from entrypoint.base.errors import ConfigError, SpecError
 from entrypoint.base.model import (
     DEFAULT,
     EnvVar,
     File,
     Launch,
     LaunchRanks,
+    Node,
     Program,
     Source,
     Topology,
@@ -21,12 +23,14 @@ from entrypoint.launchers._common import (
     file,
     meeting_port,
     place,
+    refuse_elastic,
     refuse_env,
+    refuse_launcher,
     refuse_options,
     split_python,
 )
-from entrypoint.launchers._nested import is_python
-from entrypoint.spec import JobSpec, carried, for_script, logs
+from entrypoint.launchers._nested import is_python, patterns
+from entrypoint.spec import HostEntry, JobSpec, carried, for_script, logs
 
 # Options that the launcher sets, and the fields that their values come from.
 SETTLED = {
@@ -46,13 +50,10 @@ SETTLED = {
 _OF_OUTPUT = dict.fromkeys(("tee", "redirects"), "logs.files: ranks, for copies in files")
 _SHORT = {"-m": "--module", "-r": "--redirects", "-t": "--tee"}  # their other spellings
 
-# torch.distributed.launch gets none of these
-_OF_TORCHRUN = (
-    "nodes",
-    "torch.max_restarts",
-    "torch.rdzv_backend",
-    "timeouts.peers",
-    "timeouts.join",
+# Settings of `entrypoint run` that change what a script starts, and that it does not read.
+_UNREAD = (
+    *("COMMAND", "DEVICE", "ENV", "MPI_INTERFACE", "NETWORK_INTERFACE", "NODES", "PLATFORM"),
+    *("SPARES", "SPEC", "TIMEOUTS_JOIN", "TIMEOUTS_PEERS", "TORCH_EXTRA_ARGS", "WORKDIR"),
 )
 
 # Seconds; torch counts milliseconds in 31 bits.
@@ -145,47 +146,96 @@ def rank_script(spec: JobSpec, topology: Topology) -> File:
     return file("torchrun/rank.sh.j2", {"host": topology.this.host, "supervisor": supervisor})
 
 
-def script(spec: JobSpec, topology: Topology, name: str, origin: str) -> File:
+def script(
+    spec: JobSpec,
+    topology: Topology,
+    name: str,
+    origin: str,
+    plan: Callable[[JobSpec, Topology], Launch],
+    not_carried: Sequence[str] = (),
+    **more: object,
+) -> File:
     """Return `<name>.sh` for a user who starts it by hand, with this job's values.
 
-    It contains no values that may be secrets, since others may read it.
+    What does not depend on the node is settled here, and the file starts what `plan` would, or
+    refuses with 78. It contains no values that may be secrets, since others may read it.
+    `not_carried`: paths of fields that this launcher has no use for; `more`: what else its template
+    needs.
     """
-    # A script is for other machines than this one, which is the only host if none is named. On
-    # ModelArts the nodes are those of the job that starts it, unless the spec names them.
-    found = ("default", "platform") if topology.platform == "modelarts" else ("default",)
-    is_given = topology.origins.get("hosts", Source("spec")).origin not in found
-    is_torchrun = name == "torchrun"
-    elastic = spec.elastic or "" if is_torchrun else ""
-    # One node meets no others, and a platform may start several with a script for one.
-    is_named = is_given and (topology.has_peers or bool(elastic))
-    slots = [node.slots for node in topology.nodes]
+    unfit = ["spares"] if spec.spares else []
     interface = spec.network.asked or spec.mpi.interface or ""
-    unfit: list[str] = []
     if "/" in interface:  # neither NCCL nor Gloo takes a network
-        unfit = ["network.interface" if spec.network.asked else "mpi.interface"]
-    not_carried: Sequence[str] = _OF_TORCHRUN
-    if is_torchrun:
-        not_carried = () if elastic else ("timeouts.join",)
+        unfit.append("network.interface" if spec.network.asked else "mpi.interface")
+        interface = ""
+    launchers, modules = patterns()
     context = {
         **carried(spec),
+        **_places(spec, topology),
         "origin": origin,
         "name": name,
-        "hosts": [node.where for node in topology.nodes] if is_named else [],
-        "nodes": elastic or (len(topology.nodes) if is_named else ""),
-        "not_carried": [path for path in not_carried if spec.source(path) != DEFAULT] + unfit,
-        "interface": "" if unfit else interface,
-        "slots_given": spec.slots is not None,
-        "last_call": max(1, round(spec.timeouts.join)) if elastic else "",
-        "slots": topology.leader.slots,
-        "slots_of": slots if len(set(slots)) > 1 else [],
-        "job": topology.job,
-        "port": spec.torch.port,
-        "rdzv_backend": backend(spec),
+        "refused": _refusal(spec, topology, name, plan),
+        "not_carried": unfit + [path for path in not_carried if spec.source(path) != DEFAULT],
+        "interface": interface,
+        "exact": f"={interface}" if spec.network.asked else "",
+        "job": spec.name,
+        "named": spec.source("name") != DEFAULT,
+        "port": port(spec),
+        "port_of_env": "MASTER_PORT" in spec.env,
+        "python": spec.env.get("PYTHON", ""),
         "timeout": wait(spec),
-        "max_restarts": restarts(spec),
-        "extra_args": () if "torch.extra_args" in for_script(spec)[1] else spec.torch.extra_args,
+        "extra_args": public_options(spec),
+        "settled": [*SETTLED, *(["max_restarts"] if name == "torchrun" else [])],
+        "unread": _UNREAD,
+        "launchers": launchers,
+        "modules": modules,
+        **more,
     }
     return file(f"{name}/{name}.sh.j2", context, 0o755)
+
+
+def _places(spec: JobSpec, topology: Topology) -> dict[str, object]:
+    """Return what a script knows of nodes and processes.
+
+    A script is for other machines than this one, which is the only host if none is named. The nodes
+    of a platform are those of the job that starts it, unless the spec names them.
+    """
+    is_found = topology.origins.get("hosts", Source("spec")).origin in ("default", "platform")
+    working = () if is_found else topology.nodes[: topology.working]
+    slots = [HostEntry.of(entry).slots or "" for entry in spec.hosts[: len(working)]]
+    device = spec.device or ""
+    return {
+        "hosts": [node.where for node in working],
+        "hosts_text": ",".join(spec.hosts),
+        "count": len(working),
+        "nodes": spec.elastic or len(working) or spec.nodes or "",
+        "modelarts": {None: "if named", "modelarts": "yes"}.get(spec.platform, "no"),
+        "slots": spec.slots or "",
+        "slots_of": slots if any(slots) else [],
+        "device": device,
+        "cards": {"nvidia": "nvidia", "ascend": "davinci"}.get(device, "{nvidia,davinci}"),
+    }
+
+
+def public_options(spec: JobSpec) -> tuple[str, ...]:
+    """Return torch.extra_args for a script that others may read; none if one may be a secret."""
+    return () if "torch.extra_args" in for_script(spec)[1] else spec.torch.extra_args
+
+
+def _refusal(
+    spec: JobSpec, topology: Topology, name: str, plan: Callable[[JobSpec, Topology], Launch]
+) -> str:
+    """Return why the launcher of this name cannot start this job; "" if it can."""
+    if spec.elastic and not spec.hosts:  # as many as the platform will name
+        most = int(spec.elastic.partition(":")[2])
+        nodes = tuple(Node(rank, f"worker-{rank}", 1) for rank in range(most))
+        topology = replace(topology, nodes=nodes, me=0)
+    try:
+        refuse_launcher(spec, name)
+        launch = plan(replace(spec, command=spec.command or ("train.py",)), topology)
+        refuse_elastic(spec, launch)
+    except (ConfigError, SpecError) as error:
+        return " | ".join(error.lines())
+    return ""
 
 
 def port(spec: JobSpec) -> str:
@@ -209,6 +259,12 @@ def backend(spec: JobSpec) -> str:
 def wait(spec: JobSpec) -> int:
     """Return the seconds in which all nodes must meet."""
     return max(1, round(spec.timeouts.peers))
+
+
+def last_call(spec: JobSpec) -> int:
+    """Return the seconds in which nodes beyond the least of an elastic job may still come, where no
+    roll call waits for them."""
+    return max(1, round(spec.timeouts.join))
 
 
 def restarts(spec: JobSpec) -> int:

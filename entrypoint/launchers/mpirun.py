@@ -17,13 +17,13 @@ from entrypoint.base.model import (
     Program,
     Topology,
 )
-from entrypoint.base.render import quote_sh
+from entrypoint.base.render import quote_yaml
 from entrypoint.base.text import some
 from entrypoint.base.values import replace
 from entrypoint.launchers import _mpi
 from entrypoint.launchers._common import file, refuse
 from entrypoint.launchers._daemons import OPENMPI
-from entrypoint.spec import JobSpec, carried, fields, for_script
+from entrypoint.spec import JobSpec, fields, for_script
 
 ALSO = ("mpi", "mpiexec", "openmpi", "horovod", "horovodrun")  # other names
 
@@ -157,16 +157,13 @@ def _check_names(topology: Topology) -> None:
 
 
 def script(spec: JobSpec, topology: Topology, origin: str) -> File:
-    """Return the file that `entrypoint render` writes for this launcher."""
-    settings = [
-        f"  export {name}=${{{name}:-{quote_sh(value)}}}"
-        for name, value in for_script(spec)[0].items()
-    ]
+    """Return the file that `entrypoint render` writes for this launcher, with the spec in it."""
+    content = for_script(spec)[0].items()
+    fields = [f"{quote_yaml(name)}: {quote_yaml(value)}" for name, value in content]
     context = {
         "origin": origin,
-        "settings": "\n".join(settings),
+        "spec": "{\n" + ",\n".join(fields) + "\n}" if fields else "",
         "nodes": spec.elastic,
-        **carried(spec),
     }
     return file("mpirun/run_mpi.sh.j2", context, 0o755)
 

@@ -10,6 +10,12 @@ from entrypoint.spec import JobSpec
 
 ALSO = ("torch.distributed.launch",)  # other names
 
+# Settings that torch.distributed.launch has no options for.
+_OF_TORCHRUN = (
+    *("torch.max_restarts", "torch.rdzv_backend"),
+    *("timeouts.peers", "timeouts.join"),
+)
+
 
 def plan(spec: JobSpec, topology: Topology) -> Launch:
     """Return torch.distributed.launch on every node, with the command in its own form."""
@@ -29,4 +35,5 @@ def plan(spec: JobSpec, topology: Topology) -> Launch:
 
 def script(spec: JobSpec, topology: Topology, origin: str) -> File:
     """Return the file that `entrypoint render` writes for this launcher."""
-    return _torch.script(spec, topology, "torchlaunch", origin)
+    use_env = spec.env.get("TORCHLAUNCH_USE_ENV", "")
+    return _torch.script(spec, topology, "torchlaunch", origin, plan, _OF_TORCHRUN, use_env=use_env)

@@ -70,7 +70,8 @@ def _rendezvous(spec: JobSpec, topology: Topology, is_elastic: bool, conf: str) 
         values += [f"join_timeout={timeout}", f"read_timeout={timeout}"]
         # The roll call has waited for more nodes than the least: torch waits only for those that
         # start a little later.
-        values += ["last_call_timeout=10"] if is_elastic else []
+        last_call = 10 if spec.roll_call == "required" else _torch.last_call(spec)
+        values += [f"last_call_timeout={last_call}"] if is_elastic else []
         where = "127.0.0.1" if is_alone else topology.this.where
         port = "0" if is_alone else _torch.port(spec)
         options = [f"--rdzv_endpoint={endpoint(master(topology), port)}", f"--local_addr={where}"]
@@ -116,5 +117,16 @@ def _least(spec: JobSpec, topology: Topology) -> int | None:
 
 def script(spec: JobSpec, topology: Topology, origin: str) -> File:
     """Return the file that `entrypoint render` writes for this launcher."""
-    _least(spec, topology)
-    return _torch.script(spec, topology, "torchrun", origin)
+    extra, conf = _without_conf(_torch.public_options(spec))
+    return _torch.script(
+        replace(spec, torch=replace(spec.torch, extra_args=tuple(extra))),
+        topology,
+        "torchrun",
+        origin,
+        plan,
+        () if spec.elastic else ("timeouts.join",),
+        conf=conf,
+        rdzv_backend=spec.torch.rdzv_backend,
+        max_restarts=_torch.restarts(spec),
+        last_call=_torch.last_call(spec),
+    )

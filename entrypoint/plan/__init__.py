@@ -15,7 +15,7 @@ from entrypoint.base.model import EnvVar, Facts, File, Launch, Members, NodeRepo
 from entrypoint.base.registry import choose, load, names
 from entrypoint.base.render import quote_ssh
 from entrypoint.base.values import replace
-from entrypoint.launchers._common import file, refuse_launcher
+from entrypoint.launchers._common import file, refuse_elastic, refuse_launcher
 from entrypoint.launchers._nested import boot_script
 from entrypoint.plan import cpus
 from entrypoint.plan.members import assume_members, attempt_env, check_networks, working
@@ -293,12 +293,7 @@ def _launch(spec: JobSpec, launcher: ModuleType, name: str, topology: Topology) 
     launch = cast(Launch, launcher.plan(spec, topology))
     if not launch.becomes_program:
         refuse_launcher(spec, name)
-    if spec.elastic and launch.min_nodes is None:
-        raise ConfigError(
-            f"EP120 only torchrun has elastic jobs ({spec.source('nodes')})",
-            f"nodes: {spec.elastic}",
-            "set launcher: torchrun, or remove nodes",
-        )
+    refuse_elastic(spec, launch)
     return launch if spec.success == "all" else _ending_with_first(spec, launch)
 
 
@@ -533,8 +528,8 @@ _BY_HAND = "ssh-keygen -t ed25519 -N '' -f host_key"
 def _sshd_config(spec: JobSpec, facts: Facts, topology: Topology, sample: str = "") -> File:
     """Return sshd's configuration on this node, or a sample of it with this origin."""
     env = session_env(facts, topology)
-    if sample:  # the rest of a session's environment is this machine's, and a sample is for others
-        env = {name: env[name] for name in ("ENTRYPOINT_RUN_DIR", "TMPDIR")}
+    if sample:  # the rest is this machine's, or made by `run`, and a sample is for others
+        env = {"ENTRYPOINT_RUN_DIR": topology.run_dir}
     context = {
         "origin": sample or "the job's spec",
         "about": _SAMPLE if sample else _OWN,
@@ -546,18 +541,19 @@ def _sshd_config(spec: JobSpec, facts: Facts, topology: Topology, sample: str = 
         "startups": max(256, 2 * len(topology.nodes)),
         "login_grace": 15,
         "session_env": env,
-        "more": _more_for_sshd(spec, topology),
+        "more": _more_for_sshd(topology, forced=spec.ssh.client == "none" and not sample),
     }
     return file("ssh/sshd_config.j2", context, 0o644 if sample else 0o600)
 
 
-def _more_for_sshd(spec: JobSpec, topology: Topology) -> str:
-    """The lines of sshd's configuration that only some nodes have."""
+def _more_for_sshd(topology: Topology, forced: bool) -> str:
+    """The lines of sshd's configuration that only some nodes have; `forced`: a session gets the
+    roll call's command."""
     this = topology.this
     lines = [f"Port {this.ssh_port}"] if this.ssh_port else []  # or sshd gets it as an argument
     if this.address:
         lines.append(f"ListenAddress {quote_ssh(this.address)}")
-    if spec.ssh.client == "none":
+    if forced:
         lines.append(
             "# Whatever a session asks for, it gets the roll call's; `entrypoint run` writes it."
         )

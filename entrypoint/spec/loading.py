@@ -24,7 +24,16 @@ from entrypoint.base.text import brief, count, quoted
 from entrypoint.base.values import dataclass
 from entrypoint.spec.items import Item, Place, ProblemList
 from entrypoint.spec.jobspec import SHORT, JobSpec, leaf_path
-from entrypoint.spec.rules import HOW, SECRET, FieldInfo, checked, expanded, plain_path, suggestion
+from entrypoint.spec.rules import (
+    FOLDER,
+    HOW,
+    SECRET,
+    FieldInfo,
+    checked,
+    expanded,
+    plain_path,
+    suggestion,
+)
 from entrypoint.spec.table import PREFIX, RESERVED, entries, fields, is_service
 
 _KUSTOMIZE = "adapt the manifests with kustomize, as docs/how-to/kustomize.md shows"
@@ -73,13 +82,14 @@ def load(
     env: Mapping[str, str],
     flags: Mapping[str, Override],
     folders: Mapping[str, str] = MappingProxyType({}),
+    here: bool = True,
 ) -> JobSpec:
     """Return the job spec from a spec file, the environment and the command line.
 
     `text` is the file's content (None: there is no file) and `file` its name in positions; `flags`
     maps dotted paths to values of the command line. A variable that is empty counts as unset.
     `folders`: where relative paths start, for each origin (`spec`, `env`, `flag`); without one they
-    stay as they are. Sources are in `JobSpec.source(path)`.
+    stay as they are. A platform's folder is expanded `here` alone. Sources: `JobSpec.source(path)`.
 
     Raises SpecError with every problem of all three, sorted: file by position, then variables, then
     flags.
@@ -98,7 +108,7 @@ def load(
             flag = _from_text(field, given.value, Place(2, where=given.where), report)
         for item in filter(None, (flag, _from_env(field, env, report), written.get(field.path))):
             folder = folders.get(item.place.source.origin, "")
-            value = _expanded(field, checked(field, item, report), env, folder)
+            value = _expanded(field, checked(field, item, report), env if here else {}, folder)
             _choose(field.path, item, value, chosen, items)
     _unknown_variables(env, report)
     secret = _secret(env, chosen, items, report)
@@ -134,7 +144,7 @@ def _expanded(field: FieldInfo, value: Any, env: Mapping[str, str], folder: str)
     if not field.rule.is_path or not value:
         return value
     path = expanded(value, env)
-    if not folder or path.startswith("/"):
+    if not folder or path.startswith("/") or FOLDER.match(path):
         return path
     # `hides` looks only at what was given, not at the folder
     return f"{folder}/./{path}" if hides(field.path, path) else plain_path(f"{folder}/{path}")

@@ -11,13 +11,13 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from entrypoint.base import secret, values
 from entrypoint.base.secret import is_secret
-from entrypoint.spec.jobspec import JobSpec, leaf_path
+from entrypoint.spec.jobspec import SHORT, JobSpec, leaf_path
 from entrypoint.spec.rules import SECRET, FieldInfo, Rule
 
 PREFIX = "ENTRYPOINT_"
 RESERVED = {
     SECRET: "The job's secret itself, at least 16 bytes, the same on every node.",
-    "ENTRYPOINT_SPEC": "Path of the spec file.",
+    "ENTRYPOINT_SPEC": "Path of the spec file; or its text, if that has several lines.",
     "ENTRYPOINT_ATTEMPT": "Set for the ranks of a job with `restarts`: the attempt, from 1.",
     "ENTRYPOINT_STAGE": "Internal: the stage of the boot that a process is in.",
     "ENTRYPOINT_KEEP": "Internal: the names that mpirun's -x sets by value, which a rank keeps.",
@@ -32,7 +32,6 @@ RESERVED = {
 }
 """Our variables that are no field of the spec, and their meaning."""
 
-_BASH_READONLY = ("UID", "EUID", "PPID", "BASHOPTS", "SHELLOPTS", "BASH_VERSINFO")
 # Those that describe no job.
 _OF_NO_JOB = {"ENTRYPOINT_CACHE", "ENTRYPOINT_IMAGE_START", "ENTRYPOINT_USER"}
 
@@ -184,30 +183,30 @@ def written(spec: JobSpec) -> tuple[dict[str, str], list[str]]:
     return {field.env: _text(value) for field, value in values}, kept
 
 
-def for_script(spec: JobSpec) -> tuple[dict[str, str], list[str]]:
-    """Return the user's settings as variables of run_mpi.sh, which others may read, and the paths
-    of the secrets that scripts leave out.
+def for_script(spec: JobSpec) -> tuple[dict[str, Any], list[str]]:
+    """Return the job as the content of a spec file for run_mpi.sh, which others may read; and the
+    paths of the secrets that scripts leave out.
 
-    Each variable is the one that loses against all others of its field, so that one that is set
-    wins. Not included are `command` and `env`, which `carried` returns, this node's index, the
-    launcher, and the settings of other launchers.
+    Not included are this node's index, the launcher, and the settings of other launchers. `command`
+    and `env` are those of `carried`.
     """
     values, kept = _public(spec, (*_OF_FILES, *_OF_STARTS), *_OF_SCRIPTS)
-    texts = {
-        (field.env, *field.aliases)[-1]: ",".join(value) if field.path == "hosts" else _text(value)
-        for field, value in values
-        if not _OF_OTHERS.match(field.path)
-    }
-    return texts, kept
+    scripted = carried(spec)
+    content = {name: scripted[name] for name in ("command", "env") if scripted[name]}
+    for field, value in values:
+        if not _OF_OTHERS.match(field.path):
+            name = f"{field.path}.{SHORT[field.path]}" if field.path in SHORT else field.path
+            section, _, key = name.rpartition(".")
+            (content.setdefault(section, {}) if section else content)[key] = value
+    return content, kept
 
 
 def carried(spec: JobSpec) -> dict[str, Any]:
     """Return what a script that others may read carries of the job, without secrets: env, workdir
     and command."""
     secrets = left_out(spec)
-    hidden = (*secrets, *_BASH_READONLY)
     return {
-        "env": {name: value for name, value in spec.env.items() if name not in hidden},
+        "env": {name: value for name, value in spec.env.items() if name not in secrets},
         "workdir": spec.workdir,
         "command": spec.command if "command" not in secrets else (),
     }

@@ -35,7 +35,7 @@ REMOVED = {
             "mpirun/run_mpi.sh.j2": "agent given hostfile mpi_major np run_dir tags",
             "netcheck/netcheck.html.j2": "backend findings job left_out maps no_sweep nodes pairs rejected sweep",
             "accelerate/accelerate.sh.j2": "max_restarts origin rdzv_timeout",
-            "torchrun/common.sh.j2": "extra_args node_addr reserved torch_version",
+            "torchrun/common.sh.j2": "node_addr reserved torch_version",
             "torchrun/torchrun.sh.j2": "least rdzv_timeout",
         }.items()
         for name in names.split()

@@ -84,12 +84,22 @@ def test_a_script_that_is_not_there() -> None:
 
 
 @pytest.mark.promise("the documents' own run_mpi.sh is no job that never ends")
-@pytest.mark.parametrize("words", [["bash", "run_mpi.sh"], ["./run_mpi.sh"]])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["bash", "run_mpi.sh"],
+        ["./run_mpi.sh"],
+        ["bash", "-x", "boot.sh"],
+        ["./boot.sh"],
+    ],
+    ids=" ".join,
+)
 def test_the_documents_own_script_is_refused_where_it_would_wait_forever(
     words: list[str], tmp_path: Path
 ) -> None:
     """It pings the other nodes until they answer, and an image need not have ping."""
-    shutil.copy(DOCUMENTED, tmp_path / "run_mpi.sh")
+    for name in ("run_mpi.sh", "boot.sh"):
+        shutil.copy(DOCUMENTED, tmp_path / name)
     path = {"PATH": str(tmp_path)}
     done = start([*COMMAND, *words, "python", "train.py"], cwd=tmp_path, env=path)
     assert (done.returncode, done.stdout) == (78, b"")
@@ -101,16 +111,18 @@ def test_the_documents_own_script_is_refused_where_it_would_wait_forever(
 @pytest.mark.control("the documents' own run_mpi.sh is no job that never ends")
 def test_other_scripts_of_that_name_run(tmp_path: Path) -> None:
     """Ours, a user's own, and the documents' one in an image that was prepared for it."""
-    script = tmp_path / "run_mpi.sh"
-    for text, programs in (
-        ("#!/bin/sh\necho ran $MY_SSHD_PORT\n", []),
-        (f"#!/bin/sh\necho ran; exit\n{DOCUMENTED.read_text()}", ["ping"]),
+    for name, text, programs in (
+        ("run_mpi.sh", "#!/bin/sh\necho ran $MY_SSHD_PORT\n", []),
+        ("boot.sh", "#!/bin/sh\necho ran $MY_SSHD_PORT\n", []),
+        ("run_mpi.sh", f"#!/bin/sh\necho ran; exit\n{DOCUMENTED.read_text()}", ["ping"]),
+        ("boot.sh", f"#!/bin/sh\necho ran; exit\n{DOCUMENTED.read_text()}", []),
     ):
+        script = tmp_path / name
         script.write_text(text)
         script.chmod(0o755)
         for program in programs:
             (tmp_path / program).symlink_to("/bin/true")
-        done = start([*COMMAND, "./run_mpi.sh"], cwd=tmp_path, env={"PATH": str(tmp_path)})
+        done = start([*COMMAND, f"./{name}"], cwd=tmp_path, env={"PATH": str(tmp_path)})
         assert (done.returncode, done.stdout.strip()) == (0, b"ran"), done.stderr
 
 

@@ -75,6 +75,19 @@ def test_a_character_that_hides_what_is_written_is_escaped(tmp_path: Path) -> No
     assert yaml.safe_load(text)["command"] == ["python", "a\u202eb.py", "漢"]
 
 
+def test_what_is_not_written_is_said(tmp_path: Path) -> None:
+    """`init` reads no script, and takes only flags and the program of a command."""
+    words = "MY_SSHD_PORT=222 API_TOKEN=verysecret timeout 9 bash run_mpi.sh python t.py"
+    done = init(tmp_path, "--", *words.split(), MY_MPI_SLOTS="4")
+    said = (
+        "not in job.yaml: MY_SSHD_PORT=222 API_TOKEN=(not shown) timeout 9 bash run_mpi.sh,"
+        " what run_mpi.sh sets, MY_MPI_SLOTS | add what you need: docs/how-to/job-yaml.md\n"
+    )
+    assert said in done.stderr
+    assert "verysecret" not in done.stderr
+    assert "not in " not in init(tmp_path, "--out", "b.yaml", "--", "python", "t.py").stderr
+
+
 def test_flags_are_written_and_what_a_platform_tells_is_a_comment(tmp_path: Path) -> None:
     flags = ("--ssh-port", "40000", "-e", "A=no", "--name", "n", "--node-rank", "1")
     done = init(tmp_path, *flags, "--", "python", "t.py", "--lr=1", **MODELARTS)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import functools
 import os
+import pwd as account
 import shutil
+import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from shlex import split
 from typing import Any
 
 import pytest
@@ -17,7 +20,10 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
+from entrypoint.base.model import Facts
 from entrypoint.base.render import quote_sh, quote_ssh, render
+from entrypoint.plan import rendered, settle
+from entrypoint.spec import load
 from tests.unit.test_render import AWKWARD, sshd_context, values
 
 FEW = settings.default.max_examples // 5  # shells and ssh are started for each
@@ -68,10 +74,11 @@ def test_without_quoting_the_same_values_are_changed(folder: Path) -> None:
 def test_torch_scripts_hold_any_value(folder: Path, text: str) -> None:
     """What a person may put into these two comes out as one word of the launcher's line."""
     context = {
-        "origin": text, "hosts": [text, text], "nodes": 2, "slots": 1, "slots_given": True, "slots_of": [1, 2], "job": text, "port": 1,
-        "interface": text, "last_call": "", "rdzv_backend": "c10d", "timeout": 1, "max_restarts": 0,
-        "extra_args": [text], "command": [text], "env": {"A": text}, "workdir": None,
-        "not_carried": [text],
+        "origin": text, "not_carried": [text], "refused": "", "hosts": ["m", text], "hosts_text": text, "count": 2, "nodes": 2,
+        "modelarts": "if named", "slots": text, "slots_of": [1, 2], "device": "", "cards": "x", "job": text, "named": True,
+        "port": 1, "port_of_env": False, "interface": text, "exact": text, "last_call": text, "rdzv_backend": "c10d", "timeout": text,
+        "max_restarts": 0, "extra_args": [text], "conf": text, "command": [text], "env": {"A": text}, "workdir": None,
+        "python": "", "use_env": "", "settled": [text], "unread": ["A"], "launchers": "none", "modules": "none",
     }  # fmt: skip
     recorder = folder / "recorder"
     recorder.write_text("#!/bin/sh\nprintf '%s\\0' \"$@\"\n")
@@ -143,6 +150,49 @@ def test_sshd_takes_the_rendered_file(sshd: str, folder: Path) -> None:
 @settings(max_examples=FEW, suppress_health_check=list(HealthCheck))
 def test_sshd_reads_values_back(sshd: str, folder: Path, text: str) -> None:
     assert sshd_reads(sshd, folder, session_env={"V": text})["setenv"] == os.fsencode(f"V={text}")
+
+
+@pytest.mark.promise("the rendered sshd_config works as its own head says")
+def test_a_session_works_with_what_the_head_asks_for(sshd: str, tmp_path: Path) -> None:
+    """A login and its command, with a real sshd and only the two files of the head."""
+    if shutil.which("ssh") is None:
+        pytest.skip("there is no ssh on this machine")
+    run_dir = tmp_path / "job"
+    run_dir.mkdir(mode=0o700)
+    who = account.getpwuid(os.getuid()).pw_name
+    facts = Facts({}, "h", "/", os.getuid(), who, "/")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    spec = load(f"run_dir: {run_dir}\nssh: {{port: {port}}}", "job.yaml", {}, {})
+    (config,) = [file for file in rendered(spec, facts, "x") if file.name == "sshd_config"]
+    (tmp_path / "sshd_config").write_text(config.text)
+    for name in ("host_key", "mine"):
+        where = run_dir if name == "host_key" else tmp_path
+        subprocess.run(split(f"ssh-keygen -q -t ed25519 -N '' -f {where / name}"), check=True)
+    shutil.copy(tmp_path / "mine.pub", run_dir / "authorized_keys")
+    argv = [sshd, "-D", "-e", "-f", tmp_path / "sshd_config"]
+    options = "-F none -o BatchMode=yes -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null"
+    login = split(f"ssh {options} -i {tmp_path}/mine -p {port} {who}@127.0.0.1 echo in; exit 7")
+    with subprocess.Popen(argv, stderr=subprocess.PIPE) as server:
+        try:
+            assert server.stderr
+            until_listens = next(line for line in server.stderr if b"Server listening" in line)
+            done = subprocess.run(login, capture_output=True, timeout=60)
+        finally:
+            server.kill()
+    assert (done.returncode, done.stdout) == (7, b"in\n"), (until_listens, done.stderr)
+
+
+@pytest.mark.control("the rendered sshd_config works as its own head says")
+def test_run_s_own_sshd_config_forces_its_command() -> None:
+    spec = load("hosts: [a, b]\ncommand: [x]\nlauncher: torchrun", "job.yaml", {}, {})
+    facts = Facts({}, "a", "/", 1000, "u", "/", programs={"sshd": "/usr/sbin/sshd"})
+    (own,) = [file for file in settle(spec, facts).files if file.name == "sshd_config"]
+    (sample,) = [file for file in rendered(spec, facts, "x") if file.name == "sshd_config"]
+    assert "ForceCommand exec sh " in own.text
+    assert "TMPDIR=" in own.text
+    assert not [word for word in ("ForceCommand", "TMPDIR=") if word in sample.text]
 
 
 @functools.cache

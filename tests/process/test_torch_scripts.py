@@ -53,7 +53,7 @@ def topology(
 
 
 def job(text: str = "", env: Mapping[str, str] | None = None) -> JobSpec:
-    return specs.load(text or "name: job-7", "job.yaml", env or {}, {})
+    return specs.load(text or "{name: job-7, slots: 2}", "job.yaml", env or {}, {})
 
 
 @dataclass
@@ -91,6 +91,10 @@ class Bench:
             file = launcher.script(job(text), at or topology(), "a test")
             (self.folder / file.name).write_text(file.text)
 
+    def head(self, script: str) -> str:
+        """Return the script's first lines."""
+        return (self.folder / f"{script}.sh").read_text().split("\n\nep_")[0]
+
     def run(
         self, *words: str, script: str = "torchrun", bare: bool = False, **env: str
     ) -> Recorded:
@@ -113,7 +117,6 @@ def bench(tmp_path: Path) -> Bench:
 UNNAMED = replace(
     topology(["this-host"]), origins={"hosts": Source("default", "this container's host name")}
 )
-ALONE = {"no-hosts": UNNAMED, "one-host": topology(["w-0"])}
 BOTH = pytest.mark.parametrize("script", ["torchrun", "torchlaunch"])
 
 
@@ -126,7 +129,7 @@ def test_torchrun_by_itself(bench: Bench) -> None:
     got = bench.run("train.py", "--epochs", "5")
     assert got.argv == [
         *("-m", "torch.distributed.run", "--nnodes=2", "--nproc_per_node=2", "--rdzv_id=job-7"),
-        *("--rdzv_backend=static", "--node_rank=0", "--master_addr=w-0", "--master_port=6060"),
+        *("--rdzv_backend=static", "--master_addr=w-0", "--master_port=6060", "--node_rank=0"),
         *("--rdzv_conf=timeout=600", "--max_restarts=0", "--no_python", "--"),
         *(str(bench.python), "train.py", "--epochs", "5"),
     ]
@@ -155,7 +158,8 @@ def test_a_script_shows_what_it_starts_and_that_torch_is_alone(bench: Bench, scr
     line = rf"{script}\.sh: .*recorder -m torch\.distributed\..* train\.py a\\ b"
     assert re.fullmatch(line, said[1])
     assert len(said) == 2
-    assert "another node" not in bench.run(script=script, NNODES="1").error
+    bench.render(at=topology(["w-0"]))
+    assert "another node" not in bench.run(script=script).error
 
 
 def test_second_node_is_no_rendezvous_host(bench: Bench) -> None:
@@ -164,6 +168,7 @@ def test_second_node_is_no_rendezvous_host(bench: Bench) -> None:
     assert "--rdzv_endpoint=w-0:6060" in options
     # torch would warn that c10d ignores it
     assert not [word for word in options if "node_rank" in word]
+    bench.render(at=topology(["fd00::1", "fd00::2"]))
     options = bench.run(RDZV_BACKEND="c10d", MASTER_ADDR="fd00::1").options
     assert {"--rdzv_endpoint=[fd00::1]:6060", "--rdzv_backend=c10d"} <= set(options)
     assert "--rdzv_conf=is_host=1,join_timeout=600,read_timeout=600" in options
@@ -182,7 +187,7 @@ MODELARTS = {"hosts": Source("platform", "VC_WORKER_HOSTS")}
     ids=["no-hosts", "hosts-of-modelarts"],
 )
 def test_modelarts_variables(bench: Bench, at: Topology) -> None:
-    bench.render(at=at)
+    bench.render("torch: {port: 6060}", at)
     env = {
         "VC_WORKER_HOSTS": "j-worker-0.j,j-worker-1.j,j-worker-2.j",
         "MA_NUM_HOSTS": "3",
@@ -203,10 +208,9 @@ def test_modelarts_variables(bench: Bench, at: Topology) -> None:
     assert "--master_addr=j-trainer-0.j" in bench.run(**env, MA_TASK_NAME="trainer").options
 
 
-@pytest.mark.parametrize("at", ALONE.values(), ids=ALONE)
-def test_a_list_of_nodes_says_how_many_there_are(bench: Bench, at: Topology) -> None:
+def test_a_list_of_nodes_says_how_many_there_are(bench: Bench) -> None:
     """Two jobs of one node each would both end with 0."""
-    bench.render(at=at)
+    bench.render(at=UNNAMED)
     env = {"VC_WORKER_HOSTS": "h0,h1,h2", "VC_TASK_INDEX": "1", "NODE_RANK": ""}
     options = bench.run(**env).options
     assert {"--nnodes=3", "--node_rank=1", "--master_addr=h0"} <= set(options)
@@ -215,89 +219,177 @@ def test_a_list_of_nodes_says_how_many_there_are(bench: Bench, at: Topology) -> 
     assert "EP650 no node of this job has this index | 1 of 1" in got.error
 
 
-@pytest.mark.parametrize("at", ALONE.values(), ids=ALONE)
-@pytest.mark.parametrize(
-    "env",
-    [
-        {"MASTER_ADDR": "other", "WORLD_SIZE": "2"},
-        {"MASTER_ADDR": "other", "WORLD_SIZE": "two"},
-        {"MA_VJ_NAME": "job"},
-        {"PET_NNODES": "2"},
-        {"PET_NNODES": "1:2"},
-    ],
-    ids=" ".join,
+ELSEWHERE = (
+    {},
+    {"MASTER_ADDR": "other", "WORLD_SIZE": "2"},
+    {"MASTER_ADDR": "other", "WORLD_SIZE": "two"},
+    {"MA_VJ_NAME": "job"},
+    {"PET_NNODES": "2"},
+    {"PET_NNODES": "1:2"},
+    {"PET_STANDALONE": "1"},
+    {"SLURM_JOB_ID": "1", "SLURM_NNODES": "2", "SLURM_NODEID": "0", "SLURM_NTASKS": "2"},
+    {"JOB_COMPLETION_INDEX": "1"},
+    {"RANK": "0", "WORLD_SIZE": "1"},
+    {"WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "8"},
+    {"DLS_TASK_NUMBER": "2", "DLS_TASK_INDEX": "0"},
 )
-def test_no_node_of_several_is_taken_for_the_only_one(
-    bench: Bench, at: Topology, env: dict[str, str]
-) -> None:
-    """Platforms say `RANK=1 WORLD_SIZE=2` of nodes; a job's name says nothing of their number"""
-    bench.render(at=at)
-    for rank in ("0", "1"):
-        got = bench.run(RANK=rank, MA_TASK_INDEX=rank, NODE_RANK="", **env)
-        assert (got.status, got.argv) == (78, [])
-        assert "EP650 the number of nodes is not known | MA_VJ_NAME is '" in got.error
-        assert "| set NNODES, such as 2" in got.error
-    for number in ("NNODES", "MA_NUM_HOSTS"):
-        assert bench.run(**{number: "1"}, NODE_RANK="", **env).status == 0
 
 
-@pytest.mark.parametrize(
-    "env",
-    [
-        {},
-        {"RANK": "0", "WORLD_SIZE": "1"},
-        {"PET_NNODES": "1:1"},
-        {"WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "8"},
-    ],
-    ids=" ".join,
-)
+@pytest.mark.promise("a rendered script takes no node of several for the only one")
 @BOTH
-def test_the_only_node_needs_no_number(bench: Bench, script: str, env: dict[str, str]) -> None:
-    """The control."""
-    bench.render(at=ALONE["one-host"])
-    options = bench.run(script=script, NODE_RANK="", **env).options
-    assert {"--nnodes=1", "--node_rank=0", "--master_addr=127.0.0.1"} <= set(options)
+@pytest.mark.parametrize("env", ELSEWHERE, ids=" ".join)
+def test_the_number_of_nodes_is_never_guessed(
+    bench: Bench, script: str, env: dict[str, str]
+) -> None:
+    bench.render(at=UNNAMED)
+    for rank in ("0", "1"):
+        got = bench.run(script=script, NODE_RANK=rank, **env)
+        assert (got.status, got.argv) == (78, [])
+        hint = "set NNODES, such as 2 (NNODES=1 for one node)"
+        assert got.error == f"{script}.sh: EP650 the number of nodes is not known | '' | {hint}\n"
 
 
-def test_every_setting_has_a_variable(bench: Bench) -> None:
-    options = bench.run(
-        NNODES="3", NODE_RANK="1", NGPUS_PER_NODE="4", MASTER_ADDR="m", MASTER_PORT="7000",
-        JOB_ID="run-9",
-        TORCHRUN_EXTRA_ARGS=" --role  trainer\n--max_restarts=2 $HOME ",
-    ).options  # fmt: skip
-    assert options[2:] == [
-        *("--nnodes=3", "--nproc_per_node=4", "--rdzv_id=run-9", "--rdzv_backend=static"),
-        *("--node_rank=1", "--master_addr=m", "--master_port=7000", "--rdzv_conf=timeout=600"),
-        # of two options the last one counts
-        *("--max_restarts=0", "--role", "trainer", "--max_restarts=2", "$HOME", "--no_python"),
+@pytest.mark.control("a rendered script takes no node of several for the only one")
+@BOTH
+@pytest.mark.parametrize("env", ELSEWHERE, ids=" ".join)
+def test_a_number_of_nodes_counts(bench: Bench, script: str, env: dict[str, str]) -> None:
+    bench.render(at=UNNAMED)
+    for number in ("NNODES", "MA_NUM_HOSTS"):
+        got = bench.run(script=script, **{number: "1"}, NODE_RANK="", **env)
+        if env.get("RANK") == "1":
+            continue
+        assert got.status == 0, got.error
+        assert "--nnodes=1" in got.options
+        is_told = "one node meets no other: MASTER_ADDR other is not used" in got.error
+        assert is_told is ("MASTER_ADDR" in env)
+        assert {"PET_STANDALONE", "PET_RDZV_ENDPOINT"}.isdisjoint(got.env)
+    got = bench.run(script=script, **{**env, "NNODES": "2", "MASTER_ADDR": "m"}, NODE_RANK="1")
+    assert [word for word in got.options if word in ("--nnodes=2", "--master_addr=m")] == [
+        "--nnodes=2",
+        "--master_addr=m",
     ]
 
 
-OF_EACH = replace(topology(), nodes=(Node(0, "w-0", 1), Node(1, "w-1", 3)))
+@BOTH
+def test_one_host_of_the_spec_is_one_node(bench: Bench, script: str) -> None:
+    bench.render(at=topology(["w-0"]))
+    options = bench.run(script=script, NODE_RANK="").options
+    assert "--nnodes=1" in options
+    alone = {"torchrun": "--rdzv_endpoint=127.0.0.1:0", "torchlaunch": "--master_addr=127.0.0.1"}
+    assert alone[script] in options
+    assert bench.run(script=script, NODE_RANK="", RANK="1").status == 78
 
 
 @BOTH
 @pytest.mark.parametrize(
-    ("text", "at", "env", "count"),
+    ("name", "value", "of"),
     [
-        ("", None, {"NGPUS_PER_NODE": "4", "MA_NUM_GPUS": "8"}, 4),
-        ("", None, {"MA_NUM_GPUS": "8"}, 8),
-        ("", None, {"MA_NUM_GPUS": "0"}, 1),
-        ("", None, {"MA_NUM_GPUS": ""}, 2),
+        ("NNODES", "3", "the number of the job's nodes"),
+        ("NNODES", "1", "the number of the job's nodes"),
+        ("MASTER_ADDR", "other", "the first of the job's nodes"),
+        ("ENTRYPOINT_HOSTS", "x,y", "the hosts of the spec"),
+    ],
+)
+def test_a_variable_that_contradicts_the_job_is_refused(
+    bench: Bench, script: str, name: str, value: str, of: str
+) -> None:
+    got = bench.run(script=script, **{name: value})
+    assert (got.status, f"EP650 {name} contradicts {of} | '{value}', and '" in got.error) == (
+        78,
+        True,
+    )
+    assert bench.run(script=script, NNODES="2", MASTER_ADDR="W-0").status == 0
+    bench.render(at=UNNAMED)
+    for env in ({"VC_WORKER_HOSTS": "h-0,h-1"}, {"MA_NUM_HOSTS": "2", "MA_VJ_NAME": "j"}):
+        assert bench.run(script=script, **env).status == 0
+        if name != "ENTRYPOINT_HOSTS":
+            assert bench.run(script=script, **env, **{name: value}).status == 78
+
+
+@BOTH
+def test_settings_of_run_alone_are_refused(bench: Bench, script: str) -> None:
+    for name in ("SPEC", "WORKDIR", "ENV", "COMMAND", "TIMEOUTS_PEERS", "PLATFORM", "SPARES"):
+        got = bench.run(script=script, **{f"ENTRYPOINT_{name}": "x"})
+        said = f"EP650 ENTRYPOINT_{name} is for `entrypoint run` | it is set | unset it"
+        assert (got.status, said in got.error) == (78, True)
+    got = bench.run(
+        script=script, ENTRYPOINT_SLOTS="3", ENTRYPOINT_TORCH_PORT="7001", RDZV_BACKEND=""
+    )
+    assert {"--nproc_per_node=3", "--master_port=7001"} <= set(got.options)
+
+
+def test_every_setting_has_a_variable(bench: Bench) -> None:
+    bench.render("name: x", UNNAMED)
+    options = bench.run(
+        NNODES="3", NODE_RANK="1", NGPUS_PER_NODE="4", MASTER_ADDR="m", MASTER_PORT="7000",
+        JOB_ID="run-9",
+        TORCHRUN_EXTRA_ARGS=" --role  trainer\n--rdzv-conf=a=1 --tee 3 $HOME ",
+    ).options  # fmt: skip
+    assert options[2:] == [
+        *("--nnodes=3", "--nproc_per_node=4", "--rdzv_id=run-9", "--rdzv_backend=static"),
+        *("--master_addr=m", "--master_port=7000", "--node_rank=1"),
+        *("--rdzv_conf=timeout=600,a=1", "--max_restarts=0"),
+        *("--role", "trainer", "--tee", "3", "$HOME", "--no_python"),
+    ]
+
+
+ON_MODELARTS = {"MA_NUM_HOSTS": "2"}
+OF_EACH = "hosts: ['w-0:1', 'w-1:3', w-2]"
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("text", "env", "count"),
+    [
+        ("name: x", {"NGPUS_PER_NODE": "4", "MA_NUM_GPUS": "8"}, 4),
+        ("name: x", {**ON_MODELARTS, "MA_NUM_GPUS": "8"}, 8),
+        ("name: x", {**ON_MODELARTS, "MA_NUM_GPUS": "0"}, 1),
+        ("name: x", ON_MODELARTS, 1),
+        ("name: x", {"NGPUS_PER_NODE": "0"}, 1),
+        ("name: x", {"NGPUS_PER_NODE": "08"}, 8),
         # slots of the spec win over the platform's, as under `entrypoint run`: docs/reference/platforms.md
-        ("slots: 2", None, {"MA_NUM_GPUS": "8"}, 2),
-        ("slots: 2", None, {"MA_NUM_GPUS": "8", "NGPUS_PER_NODE": "4"}, 4),
+        ("slots: 2", {**ON_MODELARTS, "MA_NUM_GPUS": "8"}, 2),
+        ("slots: 2", {"MA_NUM_GPUS": "8", "NGPUS_PER_NODE": "4"}, 4),
+        ("slots: 2", {"MY_MPI_SLOTS": "5"}, 5),
         # slots of each node
-        ("", OF_EACH, {"NODE_RANK": "0"}, 1),
-        ("", OF_EACH, {"NODE_RANK": "1"}, 3),
-        ("", OF_EACH, {"NODE_RANK": "1", "NGPUS_PER_NODE": "2"}, 2),
+        (OF_EACH, {"NODE_RANK": "0"}, 1),
+        (OF_EACH, {"NODE_RANK": "1", "MY_MPI_SLOTS": "5"}, 3),
+        (OF_EACH, {"NODE_RANK": "2", "MY_MPI_SLOTS": "5"}, 5),
+        (OF_EACH, {"NODE_RANK": "1", "NGPUS_PER_NODE": "2"}, 2),
     ],
 )
 def test_processes_of_a_node(
-    bench: Bench, script: str, text: str, at: Topology | None, env: dict[str, str], count: int
+    bench: Bench, script: str, text: str, env: dict[str, str], count: int
 ) -> None:
-    bench.render(text, at)
+    bench.render(text, topology(["w-0", "w-1", "w-2"]) if text == OF_EACH else None)
     assert f"--nproc_per_node={count}" in bench.run(script=script, **env).options
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("env", "message"),
+    [
+        ({"NGPUS_PER_NODE": "x"}, "the number of processes is not known | 'x'"),
+        ({"MY_MPI_SLOTS": "0"}, "the number of processes is not known | '0'"),
+        ({"MA_NUM_GPUS": "8"}, "MA_NUM_GPUS counts on ModelArts alone | 8, and"),
+        ({"MASTER_PORT": "70000"}, "this is not a port | '70000'"),
+        ({"VC_PS_HOSTS": "p"}, "this job has more than one list of nodes | VC_PS_HOSTS"),
+        ({"VC_WORKER_HOSTS": "a:7,b:7"}, "the list of nodes is not one of names | VC_WORK"),
+        ({"VC_WORKER_HOSTS": "a,A"}, "a node is named twice | VC_WORKER_HOSTS is 'a,A'"),
+        ({"MA_NUM_HOSTS": "0"}, "the number of nodes is not known | MA_NUM_HOSTS is '0'"),
+    ],
+)
+def test_what_is_not_read_as_run_reads_it_is_refused(
+    bench: Bench, script: str, env: dict[str, str], message: str
+) -> None:
+    bench.render("name: x", UNNAMED)
+    got = bench.run(script=script, **{"NODE_RANK": "", "VC_TASK_INDEX": "0", **env})
+    got = (
+        got
+        if "nodes is" in message or "VC_" in message
+        else bench.run(script=script, NNODES="1", **env)
+    )
+    assert (got.status, f"{script}.sh: EP650 {message}" in got.error) == (78, True), got.error
 
 
 @BOTH
@@ -305,8 +397,6 @@ def test_hosts_of_the_spec_win_as_a_whole(bench: Bench, script: str) -> None:
     """Else the nodes of one job would meet at the address of another."""
     other = {"VC_WORKER_HOSTS": "h0,h1,h2", "MA_NUM_HOSTS": "3", "MA_VJ_NAME": "j"}
     assert bench.run(script=script, **other).argv == bench.run(script=script).argv
-    text = (bench.folder / f"{script}.sh").read_text()
-    assert not [name for name in other if name in text]
     options = bench.run(script=script, NODE_RANK="", VC_TASK_INDEX="1").options
     assert {"--nnodes=2", "--node_rank=1", "--master_addr=w-0"} <= set(options)
 
@@ -318,14 +408,17 @@ def test_a_range_of_nodes_is_never_replaced_by_a_platform_s_number(bench: Bench)
     bench.render("nodes: 1:2", replace(topology(), origins=MODELARTS, platform="modelarts"))
     options = bench.run(MA_NUM_HOSTS="2", VC_WORKER_HOSTS="h0,h1").options
     assert {"--nnodes=1:2", "--rdzv_endpoint=h0:6060"} <= set(options)
-    assert "--nnodes=2" in bench.run(NNODES="2", VC_WORKER_HOSTS="h0,h1").options
+    got = bench.run(VC_WORKER_HOSTS="h0,h1,h2")
+    say = "EP650 the job has another number of nodes than the spec | 3, and '1:2'"
+    assert (got.status, say in got.error) == (78, True)
 
 
 def test_a_range_of_nodes_has_no_static_rendezvous(bench: Bench) -> None:
-    assert "--rdzv_backend=c10d" in bench.run(NNODES="1:2").options
-    for text, env in (("", {"NNODES": "1:2"}), ("nodes: 1:2", {})):
-        bench.render(text)
-        got = bench.run(RDZV_BACKEND="static", **env)
+    bench.render("name: x", UNNAMED)
+    assert "--rdzv_backend=c10d" in bench.run(NNODES="1:2", MASTER_ADDR="m").options
+    for text, at, env in (("name: x", UNNAMED, {"NNODES": "1:2"}), ("nodes: 1:2", None, {})):
+        bench.render(text, at)
+        got = bench.run(RDZV_BACKEND="static", MASTER_ADDR="w-0", **env)
         say = "a static rendezvous has no range of nodes | '1:2' | set RDZV_BACKEND=c10d, or"
         assert (got.status, say in got.error) == (78, True)
 
@@ -340,19 +433,20 @@ def test_the_interface_of_the_spec(bench: Bench, script: str) -> None:
         return [got.get(name) for name in names]
 
     assert interfaces("") == [None, None]
-    assert interfaces("network: {interface: lo}") == ["lo", "lo"]
+    assert interfaces("network: {interface: lo}") == ["=lo", "lo"]  # as `run` names it
     assert interfaces("mpi: {interface: lo}") == ["lo", "lo"]
     # Gloo takes no beginning of a name
     assert interfaces("network: {interface: l}") == ["l", None]
     assert interfaces("network: {interface: lo}", **dict.fromkeys(names, "x")) == ["x", "x"]
     assert interfaces("network: {interface: 10.0.0.0/8}") == [None, None]
-    head = (bench.folder / f"{script}.sh").read_text().split("\nset -")[0]
-    assert "# Not carried from the spec: network.interface" in head
+    assert "# Not carried from the spec: network.interface" in bench.head(script)
 
 
 NO_INDEX = "this node's index is not known | '{}' of 2 | set NODE_RANK (0 for worker-0)"
 NO_NODE = "no node of this job has this index | {} | set NNODES, and NODE_RANK from 0"
-NO_NUMBER = "the number of nodes is not known | '{}' | set NNODES, such as 2"
+NO_NUMBER = (
+    "the number of nodes is not known | '{}' | set NNODES, such as 2 (NNODES=1 for one node)"
+)
 
 
 @BOTH
@@ -363,17 +457,21 @@ NO_NUMBER = "the number of nodes is not known | '{}' | set NNODES, such as 2"
         ({"NODE_RANK": "x"}, NO_INDEX.format("x")),
         ({"NODE_RANK": "2"}, NO_NODE.format("2 of 2")),
         ({"NODE_RANK": "9" * 30}, NO_NODE.format("9" * 30 + " of 2")),
-        ({"NNODES": "1", "NODE_RANK": "1"}, NO_NODE.format("1 of 1")),
-        *(({"NNODES": text}, NO_NUMBER.format(text)) for text in ("two", "0", "-1", "2 ")),
+        ({"NODE_RANK": "08"}, NO_NODE.format("08 of 2")),
+        *(({"NNODES": text}, NO_NUMBER.format(text)) for text in ("two", "0", "-1", "2 ", "02")),
+        *(({"MA_NUM_HOSTS": text}, f"the number of nodes is not known | MA_NUM_HOSTS is '{text}' | set it to a number from 1") for text in ("two", "0", "-1")),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_a_job(bench: Bench, script: str, env: dict[str, str], message: str) -> None:
+    if "NODE_RANK" not in env:
+        bench.render(at=UNNAMED)
     got = bench.run(script=script, **env)
     assert (got.status, got.error) == (78, f"{script}.sh: EP650 {message}\n")
 
 
 @pytest.mark.parametrize("text", ["2:", ":2", "1:2:3", "2:x", "0:2", "3:2"])
 def test_what_is_no_range(bench: Bench, text: str) -> None:
+    bench.render(at=UNNAMED)
     got = bench.run(NNODES=text)
     assert (got.status, NO_NUMBER.format(text) in got.error) == (78, True)
 
@@ -389,7 +487,12 @@ def test_a_program_and_worker_0_are_needed(bench: Bench, script: str) -> None:
     assert (got.status, got.error) == (78, f"{script}.sh: EP650 {say}\n")
     bench.render(at=UNNAMED)
     assert "this-host" not in (bench.folder / f"{script}.sh").read_text()
-    assert "--nnodes=1" in bench.run(script=script).options
+    assert "--nnodes=1" in bench.run(script=script, NNODES="1").options
+    got = bench.run("torchrun", "train.py", script=script, NNODES="1")
+    assert (got.status, "EP650 the program is a launcher itself | torchrun" in got.error) == (
+        78,
+        True,
+    )
     got = bench.run(script=script, NNODES="2", NODE_RANK="1")
     assert (got.status, "EP650 worker-0 is not known | 2 nodes" in got.error) == (78, True)
     got = bench.run(script=script, NNODES="2", NODE_RANK="1", MASTER_ADDR="m")
@@ -439,23 +542,37 @@ def test_command_env_and_workdir_of_the_spec(bench: Bench) -> None:
     place.mkdir()
     spec = {
         "command": ["train.py", *AWKWARD],
-        "env": {"MODE": "it's $HOME", "RDZV_BACKEND": "c10d", "UID": "5"},
+        "env": {"MODE": "it's $HOME", "UID": "5", "NNODES": "9", "NODE_RANK": "7", "PATH": "/p"},
     }
     bench.render(json.dumps({**spec, "workdir": str(place)}))
     for script in ("torchrun", "torchlaunch"):
         done = bench.run(script=script, bare=True, MODE="mine")
+        assert spec["env"].items() <= done.env.items()  # type: ignore[attr-defined]
         expected = ["train.py", *(word.replace("$", "$$") for word in AWKWARD)]
         assert done.program == [str(bench.python), *expected]
         assert (done.env["MODE"], done.env["PWD"]) == ("it's $HOME", str(place))
         assert bench.run("other.py", script=script).program[1:] == ["other.py"]
-    assert "--rdzv_backend=c10d" in bench.run().options
+    bench.render("env: {RDZV_BACKEND: c10d}")
+    got = bench.run()
+    assert (got.status, "EP650 this job cannot be started so | " in got.error) == (78, True)
+    assert "EP119 RDZV_BACKEND is set by the launcher" in got.error
 
 
 def test_settings_of_the_spec(bench: Bench) -> None:
-    bench.render("torch: {port: 7000, max_restarts: 2, extra_args: ['--role', 'a b']}")
-    options = bench.run(TORCHRUN_EXTRA_ARGS="--tee 3").options
+    own = ["--rdzv_conf=a=1", "--role", "a b", "--rdzv-conf", "b=2"]
+    bench.render(f"torch: {{port: 7000, max_restarts: 2, extra_args: {json.dumps(own)}}}")
+    options = bench.run().options
     assert {"--rdzv_backend=c10d", "--rdzv_endpoint=w-0:7000", "--max_restarts=2"} <= set(options)
-    assert options[-5:] == ["--role", "a b", "--tee", "3", "--no_python"]
+    assert "--rdzv_conf=is_host=1,join_timeout=600,read_timeout=600,a=1,b=2" in options
+    assert options[-3:] == ["--role", "a b", "--no_python"]
+    # A variable replaces them, as under `entrypoint run`.
+    assert bench.run(TORCHRUN_EXTRA_ARGS="--tee 3").options[-3:] == ["--tee", "3", "--no_python"]
+    for words, say in (
+        ("--nnodes 3", "--nnodes is set by this script"),
+        ("'a b'", "quotes are not"),
+    ):
+        got = bench.run(TORCHRUN_EXTRA_ARGS=words)
+        assert (got.status, say in got.error) == (78, True)
     bench.render("nodes: 2:4", topology(["a", "b", "c", "d"]))
     options = bench.run().options
     assert {"--nnodes=2:4", "--rdzv_backend=c10d", "--max_restarts=3"} <= set(options)
@@ -476,11 +593,109 @@ def test_an_elastic_job_by_hand(bench: Bench) -> None:
     assert bench.run().env[share] == "1"
     assert bench.run(**{share: "0"}).env[share] == "0"
     # torch.distributed.launch has a fixed number of nodes
-    assert "--nnodes=2" in bench.run(script="torchlaunch").options
-    head = (bench.folder / "torchlaunch.sh").read_text().split("\nset -")[0]
-    assert "# Not carried from the spec: nodes, torch.max_restarts; see torchrun.sh." in head
+    got = bench.run(script="torchlaunch")
+    assert (got.status, "EP120 only torchrun has elastic jobs" in got.error) == (78, True)
+    bench.render("torch: {max_restarts: 4}", UNNAMED)
+    said = "# Not carried from the spec: torch.max_restarts; see torchrun.sh."
+    assert said in bench.head("torchlaunch")
     got = bench.run(script="torchlaunch", NNODES="1:2")
     assert "EP650 torch.distributed.launch has no range of nodes | '1:2'" in got.error
+
+
+@pytest.mark.promise("a rendered script leaves the program's own variables as they are")
+@BOTH
+def test_the_program_s_own_variables_stay(bench: Bench, script: str) -> None:
+    """Whatever the script calls its own: each name that occurs in it is a variable of the user's."""
+    text = (bench.folder / f"{script}.sh").read_text()
+    names = set(re.findall(r"\b[A-Za-z]\w*", text)) - {
+        "PATH",
+        "PYTHON",
+        "NODE_RANK",
+        "script",
+        "bare",
+    }
+    read = (
+        "(MASTER|MA|VC|VK|TF|PET|ENTRYPOINT|MY)_.*|.*_VISIBLE_DEVICES"
+        "|(NNODES|NGPUS_PER|RDZV_BACKEND|MAX_RES|TORCH|PYTHON|JOB_ID|RANK).*"
+    )
+    own = {name: f"{name} of the user's" for name in names if not re.fullmatch(read, name)}
+    own |= dict.fromkeys(("TIMEOUT", "CMD", "words", "args", "names", "seen", "dollars"), "30")
+    assert {"ep_line", "ep_fail", "name", "env"} <= own.keys()
+    got = bench.run(script=script, **own)
+    assert got.status == 0, got.error
+    assert own.items() <= got.env.items()
+    added = got.env.keys() - own.keys() - {"PATH", "PYTHON", "NODE_RANK", "LC_CTYPE"}
+    assert added <= {"PYTHONUNBUFFERED", "PWD", "OLDPWD", "SHLVL", "_"}
+
+
+@pytest.mark.control("a rendered script leaves the program's own variables as they are")
+def test_a_variable_of_the_script_s_own_would_replace_it(bench: Bench) -> None:
+    file = bench.folder / "torchrun.sh"
+    file.write_text(f"TIMEOUT=600\n{file.read_text()}")
+    assert bench.run(TIMEOUT="30").env["TIMEOUT"] == "600"
+
+
+@pytest.mark.parametrize("by", ["spec", "variable"])
+def test_the_local_rank_as_an_argument_is_torch_s_own(bench: Bench, by: str) -> None:
+    """In the spelling of its version, which the script cannot know."""
+    text, env = {
+        "spec": ("env: {TORCHLAUNCH_USE_ENV: '0'}", {}),
+        "variable": ("", {"TORCHLAUNCH_USE_ENV": "0"}),
+    }[by]
+    bench.render(text)
+    for words, options, program in (
+        (["train.py", "$x"], [], ["train.py", "$$x"]),
+        (["python", "-u", "train.py"], [], ["train.py"]),
+        (["-m", "pkg.train", "a"], ["--module"], ["pkg.train", "a"]),
+    ):
+        got = bench.run(*words, script="torchlaunch", **env)
+        assert got.program == program, got.error
+        assert got.options[7:] == options
+        assert got.env["TORCHLAUNCH_USE_ENV"] == "0"
+    for words in (["sh", "-c", "true"], ["python", "-O", "train.py"]):
+        got = bench.run(*words, script="torchlaunch", **env)
+        assert (got.status, "EP650 TORCHLAUNCH_USE_ENV=0 needs a " in got.error) == (78, True)
+    assert "--use_env" in bench.run(script="torchlaunch", TORCHLAUNCH_USE_ENV="1").options or text
+
+
+@BOTH
+def test_spares_are_no_nodes_of_the_script(bench: Bench, script: str) -> None:
+    at = replace(topology(["a", "b", "c"]), spares=1)
+    bench.render("{spares: 1, slots: 2}", at)
+    assert "--nnodes=2" in bench.run(script=script).options
+    got = bench.run(script=script, NODE_RANK="2")
+    assert (got.status, "EP650 no node of this job has this index | 2 of 2" in got.error) == (
+        78,
+        True,
+    )
+    assert "# Not carried from the spec: spares" in bench.head(script)
+
+
+@BOTH
+def test_a_platform_s_folder_is_expanded_where_the_script_runs(bench: Bench, script: str) -> None:
+    (bench.folder / "jobs/code").mkdir(parents=True)
+    words = [
+        "${MA_JOB_DIR}/code/train.py",
+        "--data",
+        "$MA_JOB_DIR/x",
+        "--x=$MA_JOB_DIR/y",
+        "$MA_JOB_DIRS",
+    ]
+    bench.render(json.dumps({"workdir": "${MA_JOB_DIR}/code", "command": words}))
+    jobs = f"{bench.folder}/jobs"
+    got = bench.run(script=script, bare=True, MA_JOB_DIR=f"{jobs}/")
+    expected = [
+        f"{jobs}/code/train.py",
+        "--data",
+        f"{jobs}/x",
+        "--x=$$MA_JOB_DIR/y",
+        "$$MA_JOB_DIRS",
+    ]
+    assert got.program[1:] == expected
+    assert got.env["PWD"] == f"{jobs}/code"
+    assert bench.run(*words, script=script, MA_JOB_DIR=jobs).program[1:] == expected
+    got = bench.run(script=script, bare=True)
+    assert (got.status, "the working directory cannot be entered" in got.error) == (78, True)
 
 
 # --------------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from typing import Any
 import yaml
 
 from entrypoint.base.model import Topology
+from entrypoint.base.secret import masked_words
 from entrypoint.base.text import brief, count, one_line, some
 from entrypoint.base.values import dataclass
 from entrypoint.spec import JobSpec, fields, left_out
@@ -132,6 +133,16 @@ def settings(
         elif field.path in _table()["settings"]:
             comment = f"{field.summary}.{_table()['when'].get(field.path, '')}"
             yield Setting(field.path, _table()["settings"][field.path], comment, True)
+
+
+def not_written(given: JobSpec, spec: JobSpec) -> str:
+    """Return what the user gave and the file does not have: the words before the program of `spec`,
+    of which a boot script may set more, and the variables that set fields; "" for nothing."""
+    before = given.command[: len(given.command) - len(spec.command)]
+    sources = (given.source(field.path) for field in fields())
+    variables = dict.fromkeys(source.where for source in sources if source.origin == "env")
+    script = f"what {before[-1]} sets" if before else ""
+    return ", ".join(filter(None, (" ".join(masked_words(before)), script, *variables)))
 
 
 def _written(spec: JobSpec, path: str) -> Any:

@@ -24,15 +24,14 @@ fi
 if [ -n "${MY_HOME:-}" ]; then
   export ENTRYPOINT_RUN_DIR=${ENTRYPOINT_RUN_DIR:-$MY_HOME/.entrypoint}
 fi
+printf 'run_mpi.sh: start time: %(%Y-%m-%d-%H:%M:%S)T\n' -1 >&2
 
-# The job's settings. A name of these that is set and not empty wins, as does ENTRYPOINT_<FIELD>.
+# The job, as a spec file has it: variables win over it as over a file, and its `env` is for the ranks
+# alone.
 # shellcheck disable=SC2016
-{
-  export ENTRYPOINT_TIMEOUTS_GRACE=${ENTRYPOINT_TIMEOUTS_GRACE:-45.0}
-}
+if [ -z "${ENTRYPOINT_SPEC:-}" ]; then set -- --spec '{
+"command": ["python", "train.py"],
+"timeouts": {"grace": 45.0}
+}' -- "$@"; else set -- -- "$@"; fi
 
-# The job's command, if this script has no arguments.
-# shellcheck disable=SC2016
-if [ $# -eq 0 ]; then set -- python train.py; fi
-
-exec entrypoint run --launcher mpirun -- "$@"
+exec entrypoint run --launcher mpirun "$@"
