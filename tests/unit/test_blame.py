@@ -55,9 +55,9 @@ WORKER = "RuntimeError: DataLoader worker (pid 57) is killed by signal: {}. "
         ("srun: error: Unable to contact slurm controller (connect failure)", "setup", "srun"),
         ("srun: error: Couldn't find the specified plugin name for mpi/pmix looking at all files", "setup", "srun"),
         ("srun: fatal: cannot find mpi plugin for mpi/pmix", "setup", "srun"),
-        (PSEC, "setup", "PMIX_MCA_psec"),
+        (PSEC, "setup", "PMIX_MCA_"),
         (PSEC.replace("psec", "btl"), "setup", "component"),
-        ("We were unable to find any usable plugins for the PSEC framework. This PMIx", "setup", "PMIX_MCA_psec"),
+        ("We were unable to find any usable plugins for the PSEC framework. This PMIx", "setup", "PMIX_MCA_"),
         # the user of the container
         ("PermissionError: [Errno 13] Permission denied: '/.cache'", "permission", "HOME"),
         ("mkdir: cannot create directory '/.config': Permission denied", "permission", "HOME"),
