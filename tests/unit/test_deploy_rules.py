@@ -32,7 +32,7 @@ def mistakes(text: str) -> list[str]:
 @pytest.mark.promise("a deployed file is valid by its reader's own schema")
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_rendered_file_keeps_the_rules_that_no_schema_has(kind: str) -> None:
-    @settings(max_examples=25, deadline=None)
+    @settings(max_examples=12, deadline=None)
     @given(asked(kind))
     def is_valid(case: tuple[Mapping[str, Any], Mapping[str, Any]]) -> None:
         try:
@@ -115,3 +115,29 @@ def test_a_job_may_lose_each_pod_as_often_as_the_spec_says(
 ) -> None:
     (job,) = policies("job", **keys)
     assert job["backoffLimitPerIndex"] == limit
+
+
+@pytest.mark.promise(
+    "a killed Pod does not end a job that may start again",
+    control="a job that may not, in the same test",
+)
+@pytest.mark.parametrize("again", [False, True])
+def test_a_killed_worker_of_an_mpijob_starts_again_in_its_pod(again: bool) -> None:
+    """Its operator does not make a new Pod; what waits for an ended launcher is removed."""
+    *_, job = yaml.safe_load_all(made("mpijob", **({"restarts": 1} if again else {})))
+    launcher, worker = job["spec"]["mpiReplicaSpecs"].values()
+    restarted = [each["restartPolicy"] for each in (launcher, worker)]
+    assert restarted == ["Never", "OnFailure" if again else "Never"]
+    assert job["spec"]["runPolicy"]["cleanPodPolicy"] == ("Running" if again else "None")
+
+
+@pytest.mark.promise(
+    "a killed Pod does not end a job that may start again",
+    control="a job that may not, in the same test",
+)
+def test_volcano_starts_all_again_after_a_killed_pod() -> None:
+    for keys, counted in (({}, False), ({"restarts": 5}, True), ({"spares": 1}, True)):
+        *_, job = yaml.safe_load_all(made("volcano", **keys))
+        restarted = {each.get("exitCode") for each in job["spec"]["policies"]}
+        assert restarted == {None, *RETRIED, 143, *([137] if counted else [])}
+        assert job["spec"]["maxRetry"] == max(3, keys.get("restarts", 0))
