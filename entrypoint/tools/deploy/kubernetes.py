@@ -62,7 +62,6 @@ _LIMIT = (
     r"|[a-z0-9.-]+/[\w.-]+=\d+"
 )
 _MOST = 2**31 - 1  # of a number in a manifest
-_TAKEN = (_SPEC, _SECRET, "/dev/shm", "/tmp")  # where each container has a volume of its own
 
 
 def render(spec: JobSpec, options: Options) -> str:
@@ -205,20 +204,12 @@ def _context(spec: JobSpec, options: Options) -> dict[str, Any]:
 def _claims(options: Options, kind: Kind) -> dict[str, str]:
     """Return PersistentVolumeClaim -> the name of its volume; a Pod has each claim once.
 
-    Raises UsageError for a source of --mount that cannot be a claim's name, a path that would hide
-    what the toolkit needs, and a claim with several paths, if the kind cannot express it.
+    Raises UsageError for a source of --mount that cannot be a claim's name, and for a claim with
+    several paths, if the kind cannot express it.
     """
     if invalid := [mount for mount in options.mount if not _CLAIM.fullmatch(mount.source)]:
         hint = "write --mount CLAIM:/out, with the name of a PersistentVolumeClaim"
         raise unmountable(invalid, hint)
-    hiding = [
-        each
-        for each in options.mount
-        if any(f"{own}/".startswith(f"{each.path}/") for own in _TAKEN)
-    ]
-    if hiding:
-        hint = f"mount it at another path than {', '.join(_TAKEN)} and the folders above these"
-        raise unmountable(hiding, hint)
     claims = dict.fromkeys(mount.source for mount in options.mount)
     if len(claims) < len(options.mount) and not kind.whole_pod:
         detail = ", ".join(map(str, options.mount))
