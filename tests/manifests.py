@@ -44,8 +44,6 @@ _MOUNTS = st.sampled_from(
         "data:/more",
         "checkpoints:/out",
         "a.b-c:/tmp/er",
-        "shm:/tmp",
-        "x:/run/secrets",
     ]
 )
 _RESOURCES = st.sampled_from(
