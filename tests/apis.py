@@ -93,7 +93,47 @@ def mistakes(manifest: Mapping[str, Any], version: str) -> list[str]:
     Raises KeyError for an object of which nobody publishes a schema.
     """
     errors = _validator(manifest["apiVersion"], manifest["kind"], version).iter_errors(manifest)
-    return [f"{error.json_path}: {error.message}" for error in errors]
+    found = [f"{error.json_path}: {error.message}" for error in errors]
+    return found or [*_refusals(manifest, "$", manifest["kind"])]
+
+
+# Lists whose entries differ by these fields, which no schema says: Kubernetes' validation, and the
+# list-map-keys of CustomResourceDefinitions.
+_KEYS = {
+    "volumes": ("name",), "volumeMounts": ("mountPath",), "env": ("name",), "containers": ("name",),
+    "ports": ("containerPort", "protocol"),
+}  # fmt: skip
+_OF_TRAINJOB = {"volumeMounts": ("name",)}
+_DOMAIN_PREFIXED = r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9/%:@._~!$&'()*+,;=-]+"
+_QUANTITY = r"\d+(\.\d+)?(m|k|[MGTPE]|[KMGTPE]i)?"
+_NATIVE = r"cpu|memory|ephemeral-storage|hugepages-\w+"
+
+
+def _refusals(value: Any, path: str, kind: str) -> Iterator[str]:
+    """Name what servers refuse although no schema says it."""
+    if isinstance(value, list):
+        for number, each in enumerate(value):
+            yield from _refusals(each, f"{path}[{number}]", kind)
+    for name, each in value.items() if isinstance(value, dict) else ():
+        where = f"{path}.{name}"
+        keys = (_OF_TRAINJOB if kind == "TrainJob" else {}).get(name) or _KEYS.get(name)
+        if keys and isinstance(each, list):
+            entries = [tuple(str(entry.get(key)) for key in keys) for entry in each]
+            if len({*entries}) < len(entries):
+                yield f"{where}: an entry is there twice"
+        if name == "onExitCodes" and each["values"] != sorted({*each["values"]}):
+            yield f"{where}: values must be ordered"
+        if name == "manager" and not re.fullmatch(_DOMAIN_PREFIXED, each):
+            yield f"{where}: a domain-prefixed path is needed"
+        if name == "limits":
+            for resource, quantity in each.items():
+                native = re.fullmatch(_NATIVE, resource)
+                form = _QUANTITY if native else r"\d+"
+                if not re.fullmatch(form, quantity) or not (native or "/" in resource):
+                    yield f"{where}: {resource}: {quantity}"
+        if isinstance(each, int) and name != "terminationGracePeriodSeconds" and each >= 1 << 31:
+            yield f"{where}: {each} is too large"
+        yield from _refusals(each, where, kind)
 
 
 def source(manifest: Mapping[str, Any]) -> str:

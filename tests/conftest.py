@@ -37,7 +37,9 @@ NOT_HERE = [name for name in ("mpirun", "ssh") if not shutil.which(name)] + (
 )
 Ran = tuple[dict[str, str], str]  # host -> container, and all they said
 
-CONTAINERS = ("bake", "compose", "engines", "faults", "image", "restarts", "sbatch")
+CONTAINERS = (
+    "bake", "compose", "engines", "faults", "image", "kubernetes", "restarts", "sbatch",
+)  # fmt: skip
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -29,7 +29,7 @@ def ended(folder: Path, name: str, *words: str, options: tuple[str, ...] = ()) -
 
 
 def fields(text: str) -> dict[str, Any]:
-    assert text.count("\n") == 1
+    assert "\n" not in text
     line: dict[str, Any] = json.loads(text)
     return line
 

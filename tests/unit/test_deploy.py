@@ -132,17 +132,6 @@ def test_what_may_be_helped_by_a_retry_is_retried() -> None:
     assert "69, 71 or 75" in (docs / "how-to/kubernetes.md").read_text()
 
 
-@pytest.mark.parametrize(
-    ("kind", "spares", "counts"), [("job", 1, True), ("job", 0, False), ("jobset", 1, False)]
-)
-def test_a_killed_pod_does_not_end_a_job_with_spares(kind: str, spares: int, counts: bool) -> None:
-    text = f"name: demo\nslots: 1\ncommand: [train]\nrestarts: 2\nspares: {spares}\n"
-    made = rendered("kubernetes", text, nodes=3, kind=kind)
-    values = re.findall(r"operator: (?:In|NotIn), values: \[(.*)\]", made)
-    assert len(values) == 2
-    assert {"137" in each for each in values} == {counts}
-
-
 def sbatch(text: str) -> dict[str, str]:
     """sbatch's options: those of the script's head, as sbatch reads them."""
     head = text[: text.index("\nset -u\n")].splitlines()
@@ -249,6 +238,7 @@ REFUSED = yaml.safe_load((TREE / "tests/tables/deploy.yaml").read_text("utf-8"))
 def test_what_a_target_cannot_say(
     target: str, text: str, options: dict[str, Any], message: str
 ) -> None:
+    options = {**options, "mount": mounts(options.get("mount", ()))}
     with pytest.raises(EntrypointError, match=re.escape(message)):
         rendered(target, text, **options)
 

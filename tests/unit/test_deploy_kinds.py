@@ -179,6 +179,27 @@ def test_what_a_kind_cannot_express_is_said() -> None:
 
 
 @pytest.mark.promise(
+    "a training job's body says what its spec does, and no secret of it",
+    control="a spec without one, in the same test",
+)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("line", ["# DB_PASSWORD=planted-word", "# https://me:planted-word@host/"])
+def test_a_secret_in_a_comment_is_said(kind: str, line: str) -> None:
+    """The ConfigMap has the file as it was written."""
+    warnings = {
+        text: [note for note in kubernetes.notes(*request(kind, spec_text=text)) if "EP802" in note]
+        for text in (SPEC, f"{SPEC}{line}\n")
+    }
+    assert [len(each) for each in warnings.values()] == [0, 1]
+    assert "planted" not in str([*warnings.values()])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_spec_of_a_job_that_runs_cannot_change(kind: str) -> None:
+    assert objects(kind, 3)["ConfigMap"]["immutable"] is True
+
+
+@pytest.mark.promise(
     "only a job's own Pods are heard", control="one Pod by itself, in the same test"
 )
 @pytest.mark.parametrize("kind", KINDS)

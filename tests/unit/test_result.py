@@ -149,6 +149,16 @@ def test_a_result_that_cannot_be_written_is_said(shared: Path) -> None:
     assert sorted(os.listdir(shared)) == ["run-state.json"]
 
 
+def test_the_file_that_kubernetes_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has no line end, which kubectl's columns would show."""
+    path = tmp_path / "termination-log"
+    path.write_text("x" * 6000)  # of a container before
+    monkeypatch.setattr(files, "TERMINATION_LOG", str(path))
+    RecordFile(lambda line: None).end(Outcome(75, "worker-1 is lost"))
+    assert json.loads(path.read_text())["status"] == 75
+    assert path.read_text().endswith("}")
+
+
 @pytest.mark.parametrize(
     ("before", "status", "after"),
     [(None, 75, "worker-1 is lost\n"), ("mine", 75, "mine"), (None, 0, None)],

@@ -171,7 +171,7 @@ class RecordFile:
         flags = os.O_WRONLY | os.O_TRUNC | os.O_NONBLOCK | os.O_NOFOLLOW
         # Without Kubernetes this file does not exist, and without SageMaker the other's folder.
         with contextlib.suppress(OSError), open(os.open(TERMINATION_LOG, flags), "wb") as file:
-            file.write(f"{json.dumps(result)}\n".encode())
+            file.write(json.dumps(result).encode())
         if outcome.status:
             text = " | ".join(filter(None, (result.get("text"), result["reason"])))
             # "x": the program's own description stays

@@ -76,6 +76,12 @@ KINDS = {
                 "EP808 a TrainJob ignores exit statuses | its runtime decides what is started"
                 " again | give a TrainingRuntime of your own a failure policy, or use --kind jobset"
             ),
+            (
+                "EP808 a TrainJob cannot express all settings of a Pod | left out: restartPolicy,"
+                " terminationGracePeriodSeconds, enableServiceLinks, automountServiceAccountToken,"
+                " envFrom, ports, startupProbe, readinessProbe, terminationMessagePolicy | put what"
+                " you need into a TrainingRuntime of your own, or use --kind jobset"
+            ),
         ),
     ),
     "volcano": Kind(

@@ -166,14 +166,12 @@ def unmountable(mounts: Sequence[object], hint: str) -> UsageError:
     return UsageError("EP806 this path cannot be mounted", ", ".join(map(str, mounts)), hint)
 
 
-def resources(options: Options) -> dict[str, str]:
+def resources(options: Options, form: str = r"[^=\s]+=[0-9.]+[A-Za-z]*") -> dict[str, str]:
     """Return the values of --resource as name -> quantity.
 
-    Raises UsageError if one is not NAME=QUANTITY.
+    Raises UsageError if one does not match the target's form of NAME=QUANTITY.
     """
-    invalid = [
-        text for text in options.resource if not re.fullmatch(r"[^=\s]+=[0-9.]+[A-Za-z]*", text)
-    ]
+    invalid = [text for text in options.resource if not re.fullmatch(form, text)]
     if invalid:
         raise UsageError(
             "EP804 a resource is NAME=QUANTITY",

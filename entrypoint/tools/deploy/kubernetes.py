@@ -20,6 +20,7 @@ from entrypoint.base import registry
 from entrypoint.base.errors import RETRIED, ConfigError, UsageError
 from entrypoint.base.render import Raw
 from entrypoint.base.render import render as render_template
+from entrypoint.base.secret import masked
 from entrypoint.spec import HostEntry, JobSpec, written
 from entrypoint.tools.deploy._kinds import KINDS, Kind, host_names
 from entrypoint.tools.deploy._options import (
@@ -43,19 +44,24 @@ _SECRET = "/run/secrets/entrypoint"
 _SPEC = "/etc/entrypoint/job"
 # Failures of machines or the network, and a node that was stopped with its job: a restart may help.
 _RESTARTED = [*RETRIED, 128 + 15]
-_KILLED = 128 + 9  # a Pod that was killed: of a job with spares, the others go on
+_KILLED = 128 + 9  # a Pod that was killed: in a job that may start again, the others wait for it
 _PROBE = 10  # seconds between two probes
 _HOOKS = 3600  # seconds that start hooks may take before the roll call
 # Set by the rendered file itself.
 _OWN = {"ENTRYPOINT_HOSTS", "ENTRYPOINT_SECRET_FILE", "ENTRYPOINT_SPEC", "ENTRYPOINT_NAME"}
-# Fields of a Pod that a TrainJob accepts: under `trainer`, or as a runtime's patch.
-_TRAINER = ("name", "image", "command", "env", "resources")
-_PATCHED = ("securityContext", "volumeMounts")
+# Fields of a Pod that a TrainJob accepts as its runtime's patch; _kinds.py names the others.
+_PATCHED = ("name", "securityContext", "volumeMounts")
 _POD = ("containers", "securityContext", "volumes")
 _PLAIN = re.compile(r"[A-Za-z/][A-Za-z0-9_./-]*")
 _NOT_TEXT = {"y", "n", "yes", "no", "true", "false", "on", "off", "null"}  # for some readers
 _WIDTH = 1 << 20  # no line is folded
 _CLAIM = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
+# Of its own resources Kubernetes takes parts; of a device plugin's, whole numbers.
+_LIMIT = (
+    r"(?:cpu|memory|ephemeral-storage|hugepages-\w+)=\d+(?:\.\d+)?(?:m|[kMGTPE]|[KMGTPE]i)?"
+    r"|[a-z0-9.-]+/[\w.-]+=\d+"
+)
+_MOST = 2**31 - 1  # of a number in a manifest
 
 
 def render(spec: JobSpec, options: Options) -> str:
@@ -72,7 +78,7 @@ def render(spec: JobSpec, options: Options) -> str:
     if name == "trainjob":
         pod = _pod(context)
         (container,) = pod["spec"]["containers"]
-        patch = {field: value for field, value in container.items() if field in ("name", *_PATCHED)}
+        patch = {field: value for field, value in container.items() if field in _PATCHED}
         kept = {field: value for field, value in pod["spec"].items() if field in _POD}
         context["pod"] = _indented({**pod, "spec": {**kept, "containers": [patch]}}, 22)
         context["env"] = _indented(container["env"], 6)
@@ -80,18 +86,13 @@ def render(spec: JobSpec, options: Options) -> str:
 
 
 def notes(spec: JobSpec, options: Options) -> list[str]:
-    """Return messages about properties that the form of `options.kind` cannot express."""
-    name = _kind(options)
-    lines = list(KINDS[name].notes)
-    if name == "trainjob":
-        pod = _pod(_context(spec, options))["spec"]
-        (container,) = pod["containers"]
-        lost = [field for field in pod if field not in _POD]
-        lost += [field for field in container if field not in (*_TRAINER, *_PATCHED)]
-        hint = "put what you need into a TrainingRuntime of your own, or use --kind jobset"
+    """Return warnings: what the form of `options.kind` cannot express, and what everybody could
+    read."""
+    lines = list(KINDS[_kind(options)].notes)
+    if masked(options.spec_text) != options.spec_text:
         lines.append(
-            f"EP808 a TrainJob cannot express all settings of a Pod | left out: {', '.join(lost)}"
-            f" | {hint}"
+            "EP802 the ConfigMap may contain a secret | it has the whole spec, with its comments |"
+            " take the secret out of it, and give it to the Pods in a Secret"
         )
     return lines
 
@@ -168,7 +169,7 @@ def _context(spec: JobSpec, options: Options) -> dict[str, Any]:
             "add slots: 8",
         )
     variables = _settings(spec, _hosts(spec, names))
-    keeps = name == "job" and spec.spares > 0  # the other kinds start all Pods again, or none
+    again = spec.restarts.most > 0 or spec.spares > 0
     return {
         "kind": kind,
         "origin": options.spec_name,
@@ -185,33 +186,46 @@ def _context(spec: JobSpec, options: Options) -> dict[str, Any]:
         "spec_folder": _SPEC,
         "secret_folder": _SECRET if spec.calls(nodes) else "",
         "port": 0 if spec.ssh.port == "auto" else spec.ssh.port,
-        "metrics": _metrics(spec),
+        "metrics": _metrics(spec, nodes),
         "limits": _limits(spec, options),
-        "claims": _claims(options),
+        "claims": _claims(options, kind),
         "mounts": options.mount,
         "grace": round(spec.timeouts.grace) + 10,
-        "restarted": [*_RESTARTED, *([_KILLED] if keeps else [])],
-        "keeps": keeps,
-        "restarts": RESTARTS,
+        # the API server takes them in this order alone
+        "restarted": sorted([*_RESTARTED, *([_KILLED] if again else [])]),
+        "again": again,
+        # how often a Pod may be started again; a job that counts its restarts itself ends by that
+        "restarts": min(max(RESTARTS, spec.restarts.most), _MOST),
         "probe": _PROBE,
-        "probes": math.ceil((spec.timeouts.peers + _HOOKS) / _PROBE),
+        "probes": min(math.ceil((spec.timeouts.peers + _HOOKS) / _PROBE), _MOST),
     }
 
 
-def _claims(options: Options) -> dict[str, str]:
+def _claims(options: Options, kind: Kind) -> dict[str, str]:
     """Return PersistentVolumeClaim -> the name of its volume; a Pod has each claim once.
 
-    Raises UsageError for a source of --mount that cannot be a claim's name.
+    Raises UsageError for a source of --mount that cannot be a claim's name, and for a claim with
+    several paths, if the kind cannot express it.
     """
     if invalid := [mount for mount in options.mount if not _CLAIM.fullmatch(mount.source)]:
         hint = "write --mount CLAIM:/out, with the name of a PersistentVolumeClaim"
         raise unmountable(invalid, hint)
     claims = dict.fromkeys(mount.source for mount in options.mount)
+    if len(claims) < len(options.mount) and not kind.whole_pod:
+        detail = ", ".join(map(str, options.mount))
+        hint = "mount it once, at a folder above both paths; or use --kind jobset"
+        raise UsageError("EP804 this kind mounts each claim once", detail, hint)
     return {claim: f"mount-{number}" for number, claim in enumerate(claims)}
 
 
-def _metrics(spec: JobSpec) -> int | None:
-    """Return the port of the metrics, if others can reach it."""
+def _metrics(spec: JobSpec, nodes: int) -> int | None:
+    """Return the port of the metrics, if others can reach it.
+
+    Raises ConfigError if sshd has the same one.
+    """
+    if nodes > 1 and spec.metrics.port == spec.ssh.port:
+        hint = "set one of them to another port"
+        raise ConfigError("EP104 metrics.port is sshd's, too", f"ssh.port: {spec.ssh.port}", hint)
     is_own = spec.metrics.address == "::1" or spec.metrics.address.startswith("127.")
     return spec.metrics.port if metrics_address(spec) or not is_own else None
 
@@ -250,7 +264,7 @@ def _settings(spec: JobSpec, hosts: list[str]) -> dict[str, str]:
 
 def _limits(spec: JobSpec, options: Options) -> dict[str, str]:
     """Return the resources of each Pod: the requested ones, and the cards of the spec."""
-    limits = resources(options)
+    limits = resources(options, _LIMIT)
     card = registry.access(spec.device).resource if spec.device else ""
     # a device plugin's resource is already named
     if not card or any("/" in name for name in limits):
