@@ -16,8 +16,10 @@ from typing import Any
 
 from tests import TREE
 from tests.cluster import clean_environment, until
+from tests.containers import MPI4
 
-EXAMPLES = TREE / "examples"
+EXAMPLES = Path(f"{TREE}/examples")
+PAGE = f"{TREE}/docs/how-to/kubernetes.md"
 PAGE_IMAGE = "registry.example/team/train:1.2"  # as the pages name the reader's image
 ENDED = ("Succeeded", "Failed")
 Object = dict[str, Any]
@@ -25,7 +27,7 @@ Object = dict[str, Any]
 
 def blocks(page: str) -> list[str]:
     """Return the shell blocks of a page, as they stand there."""
-    text = (TREE / "docs" / page).read_text(encoding="utf-8")
+    text = Path(page).read_text(encoding="utf-8")
     return re.findall(r"(?ms)^```sh\n(.*?)^```$", text)
 
 
@@ -38,6 +40,7 @@ class Namespace:
     def __init__(self, kit: Path, folder: Path, level: str = "restricted") -> None:
         self.folder = folder
         self.image = (kit / "image").read_text().strip()
+        assert self.image.partition(":")[0] == MPI4.partition(":")[0], "it has torch and mpi4py"
         self.name = f"ka-{secrets.token_hex(4)}"
         self._volumes: list[str] = []
         tools = [str(kit / "bin"), str(Path(sys.executable).parent)]

@@ -32,8 +32,8 @@ env: {{OMP_NUM_THREADS: "1"}}
 timeouts: {{peers: 120, grace: 5}}
 """
 COMMANDS = {
-    "mpirun": ("python, /code/mpi/train.py", "1e-10"),
-    "torchrun": ("/code/pytorch/train.py", "1e-10"),
+    "mpirun": ("python, /examples/mpi/train.py", "1e-10"),
+    "torchrun": ("/examples/pytorch/train.py", "1e-10"),
 }
 
 
@@ -49,7 +49,7 @@ def test_a_job_trains(kind: str, launcher: str, nodes: int, namespace: Namespace
     slots = 2 if nodes == 2 else 1  # torch's imports are what costs
     namespace.volume("code", EXAMPLES, "ReadOnlyMany")
     spec = SPEC.format(launcher=launcher, slots=slots, command=command)
-    logs = namespace.start(spec, nodes, "--mount code:/code:ro", kind=kind)
+    logs = namespace.start(spec, nodes, "--mount code:/examples:ro", kind=kind)
     log = namespace.typed(logs, 240)
     assert namespace.ended(nodes) == [0] * nodes, log
     assert places(log) == expected(HOSTS[kind][:nodes], slots), log

@@ -1,0 +1,222 @@
+"""How a job ends on a real Kubernetes, and what is started again: docs/how-to/kubernetes.md, "What
+is restarted" and "How a job ended", and the page's own commands."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.kubernetes.realcluster import PAGE, Namespace, blocks, index, result, terminated
+
+SPEC = """\
+name: demo
+launcher: mpirun
+slots: 1
+command: [sh, /out/train.sh]
+timeouts: {peers: 120, grace: 5}
+"""
+# Waits until there is a file `go`; a start after that goes on from there, and ends.
+TRAIN = """\
+rank=$OMPI_COMM_WORLD_RANK
+[ ! -e /out/go ] || { echo "rank $rank goes on"; exit 0; }
+trap 'echo "rank $rank saves"; exit 0' TERM
+echo "rank $rank trains"
+sleep 600 & wait
+"""
+FAILS = '[ "$OMPI_COMM_WORLD_RANK" = 1 ] || exec sleep 600; echo "no such column"; exit 3'
+FAIRLY = 60  # seconds in which a job of some Pods trains again, on a busy machine
+
+
+def start(namespace: Namespace, nodes: int, *, fields: str = "", kind: str = "job") -> Path:
+    """Start a job that waits on a claim; return its folder, when all its ranks run."""
+    out = namespace.folder / "out"
+    out.mkdir()
+    (out / "train.sh").write_text(TRAIN)
+    namespace.volume("checkpoints", out)
+    namespace.start(SPEC + fields, nodes, "--mount checkpoints:/out", kind=kind)
+    namespace.until(lambda: namespace.printed(" trains") == nodes, 120, "all ranks")
+    return out
+
+
+def uids(namespace: Namespace) -> dict[int, str]:
+    """Return the Pod that is there for each index, the newest one."""
+    pods = sorted(namespace.pods(), key=lambda pod: str(pod["metadata"]["creationTimestamp"]))
+    return {index(pod): pod["metadata"]["uid"] for pod in pods}
+
+
+def completes(namespace: Namespace, seconds: float = 180) -> None:
+    """Wait until the Job has ended well; it must not fail."""
+
+    def complete() -> bool:
+        condition = namespace.condition("job")
+        assert "Failed:" not in condition, condition + namespace.said()
+        return "Complete:" in condition
+
+    namespace.until(complete, seconds, "the Job's end")
+
+
+@pytest.mark.promise("a job's end is what the Job says")
+def test_a_program_s_failure_ends_the_job_on_all_nodes(namespace: Namespace) -> None:
+    """a program's own failure: every Pod exits with its status, and nothing is started again"""
+    namespace.start(SPEC.replace("/out/train.sh", f"-c, '{FAILS}'"), 2)
+    assert namespace.ended(2) == [3, 3], namespace.said()
+    assert {result(pod)["class"] for pod in namespace.pods()} == {"program"}
+    assert all("rank 1" in result(pod)["reason"] for pod in namespace.pods())
+    namespace.until(lambda: "Failed:PodFailurePolicy" in namespace.condition("job"), 30, "Failed")
+    (show,) = [block for block in blocks(PAGE) if "custom-columns" in block]
+    lines = [line for line in namespace.typed(show).splitlines() if line]
+    assert lines[0].split() == ["POD", "RESULT"]
+    assert all('{"status": 3, "reason": "' in line for line in lines[1:3]), lines
+
+
+def test_a_node_with_another_secret(namespace: Namespace) -> None:
+    """another secret on one node: the leader exits with 77, and the Job fails at once"""
+    seat = f"{namespace.name}.example/seat"
+    namespace.seats(seat, "node1", 1)
+    namespace.start(SPEC.replace("/out/train.sh", "-c, exit 0"), 2, f"--resource {seat}=1")
+    namespace.until(lambda: "waiting" in namespace.said(), 90, "a node that waits")
+    namespace.typed("kubectl delete secret demo; openssl rand -hex 32 | kubectl create secret generic demo --from-file=secret=/dev/stdin")  # fmt: skip
+    namespace.seats(seat, "node2", 1)
+    namespace.until(lambda: "Failed:" in namespace.condition("job"), 120, "the Job's end")
+    pods = {index(pod): pod for pod in namespace.pods()}
+    assert terminated(pods[0])["exitCode"] == 77, namespace.said()
+    assert "does not belong to this job" in result(pods[0])["reason"]
+    assert "PodFailurePolicy" in namespace.condition("job")
+
+
+def test_a_killed_container_ends_a_job_without_restarts(namespace: Namespace) -> None:
+    """a container is killed, no `restarts`: the Job fails, as the page says"""
+    start(namespace, 2)
+    namespace.kill(namespace.pods()[1])
+    namespace.until(lambda: "Failed:" in namespace.condition("job"), 60, "the Job's end")
+    assert "PodFailurePolicy" in namespace.condition("job")
+    assert "Complete" not in namespace.condition("job")
+
+
+@pytest.mark.promise("a killed Pod is started again, and the job continues", control="the same without restarts: the Job fails")  # fmt: skip
+def test_a_killed_container_with_restarts(namespace: Namespace) -> None:
+    """a container is killed, `restarts: 3`: its Pod alone is new, and the job trains again"""
+    out = start(namespace, 2, fields="restarts: 3\n")
+    before = uids(namespace)
+    (out / "go").touch()
+    namespace.kill(namespace.pods()[1])
+    completes(namespace, FAIRLY)
+    after = uids(namespace)
+    assert after[0] == before[0], "worker-0 stays"
+    assert after[1] != before[1]
+    (leader,) = [pod for pod in namespace.pods() if index(pod) == 0]
+    assert (result(leader)["status"], result(leader)["attempts"]) == (0, 2)
+
+
+@pytest.mark.parametrize("fields", ["", "restarts: 3\n"], ids=["no restarts", "restarts"])
+def test_a_lost_pod(fields: str, namespace: Namespace) -> None:
+    """a Pod is gone at once, as with its host: the job trains again, with `restarts` in the others' Pods"""
+    out = start(namespace, 2, fields=fields)
+    before = uids(namespace)
+    (out / "go").touch()
+    lost = namespace.pods()[1]["metadata"]["name"]
+    namespace.typed(f"kubectl delete pod {lost} --force --grace-period=0")
+    completes(namespace, FAIRLY)
+    after = uids(namespace)
+    assert after[1] != before[1]
+    assert (after[0] == before[0]) == bool(fields), "with restarts worker-0 stays"
+
+
+def test_one_lost_pod_of_eight_is_back_soon(namespace: Namespace) -> None:
+    """one killed Pod of 8: the job trains again at once, whatever the number of Pods"""
+    out = start(namespace, 8, fields="restarts: 3\n")
+    (out / "go").touch()
+    namespace.kill(namespace.pods()[5])
+    completes(namespace, FAIRLY)
+
+
+def test_all_pods_of_eight_start_again_soon(namespace: Namespace) -> None:
+    """one lost Pod of 8, no `restarts`: all start again, and no backoff grows with their number"""
+    out = start(namespace, 8)
+    (out / "go").touch()
+    lost = namespace.pods()[5]["metadata"]["name"]
+    namespace.typed(f"kubectl delete pod {lost} --force --grace-period=0")
+    completes(namespace, 2 * FAIRLY)
+
+
+@pytest.mark.parametrize("fields", ["", "restarts: 3\n"], ids=["no restarts", "restarts"])
+def test_an_evicted_pod(fields: str, namespace: Namespace) -> None:
+    """a Pod is evicted, as by `kubectl drain`: it saves in its grace, and the job trains again"""
+    out = start(namespace, 2, fields=fields)
+    before = uids(namespace)
+    (out / "go").touch()
+    namespace.evict(namespace.pods()[1]["metadata"]["name"])
+    completes(namespace, 2 * FAIRLY)
+    assert uids(namespace)[1] != before[1]
+
+
+def test_a_suspended_job_goes_on(namespace: Namespace) -> None:
+    """a suspended Job: ranks get SIGTERM and their grace, no Pod is left; resumed, it trains again"""
+    out = start(namespace, 2)
+    follow = subprocess.Popen(
+        ["kubectl", "logs", "-f", namespace.pods()[0]["metadata"]["name"]],
+        env=namespace.env, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    with follow:
+        namespace.typed('kubectl patch job demo -p \'{"spec": {"suspend": true}}\'')
+        namespace.until(lambda: not namespace.pods(), 60, "no Pod")
+        assert follow.stdout
+        assert follow.stdout.read().count(" saves\n") == 2
+    assert "Suspended" in namespace.condition("job")
+    (out / "go").touch()
+    namespace.typed('kubectl patch job demo -p \'{"spec": {"suspend": false}}\'')
+    completes(namespace)
+    assert namespace.printed(" goes on") == 2
+
+
+def test_a_deleted_job_leaves_nothing(namespace: Namespace) -> None:
+    """`kubectl delete -f`: ranks save in their grace, and Pods, Service, ConfigMap and policy are gone"""
+    start(namespace, 2)
+    follow = subprocess.Popen(
+        ["kubectl", "logs", "-f", namespace.pods()[0]["metadata"]["name"]],
+        env=namespace.env, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    with follow:
+        namespace.typed("kubectl delete -f demo.yaml")
+        namespace.until(lambda: not namespace.pods(), 60, "no Pod")
+        assert follow.stdout
+        assert follow.stdout.read().count(" saves\n") == 2
+    left = namespace.kubectl(
+        "get", "jobs,services,networkpolicies,configmaps", "-o", "name"
+    ).split()
+    assert left == ["configmap/kube-root-ca.crt"]
+
+
+def test_the_log_is_followed_while_images_are_pulled(namespace: Namespace) -> None:
+    """the line for the log waits for Pods that take longer than kubectl's own 20 s to start"""
+    seat = f"{namespace.name}.example/seat"
+    logs = namespace.start(SPEC.replace("/out/train.sh", "-c, 'echo it ran'"), 2, f"--resource {seat}=1")  # fmt: skip
+    with subprocess.Popen(
+        ["bash", "-c", logs], cwd=namespace.folder, env=namespace.env, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    ) as follow:  # fmt: skip
+        with pytest.raises(subprocess.TimeoutExpired):
+            follow.wait(25)  # longer than the 20 s
+        for node in ("node1", "node2"):
+            namespace.seats(seat, node, 1)
+        assert follow.stdout
+        assert follow.stdout.read().count("it ran\n") == 2
+
+
+def test_a_restricted_namespace_refuses_others(namespace: Namespace) -> None:
+    """the control: where all these jobs run, a Pod that may be root is refused"""
+    done = namespace.sh(f"kubectl run other --image={namespace.image} --restart=Never -- true")
+    assert done.returncode != 0
+    assert "violates PodSecurity" in done.stderr
+
+
+def test_the_program_s_own_secrets(namespace: Namespace) -> None:
+    """the Secret `demo-env`: each of its keys is a variable of the program"""
+    (namespace.folder / "FILE").write_text("STORAGE_KEY=k-4711\n")
+    namespace.typed("kubectl create secret generic demo-env --from-env-file=FILE")
+    check = '[ "$STORAGE_KEY" = k-4711 ] && echo "rank $OMPI_COMM_WORLD_RANK has it"'
+    namespace.start(SPEC.replace("/out/train.sh", f"-c, '{check}'"), 2)
+    assert namespace.ended(2) == [0, 0], namespace.said()
+    assert namespace.printed(" has it") == 2
