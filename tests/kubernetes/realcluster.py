@@ -126,14 +126,17 @@ class Namespace:
         held = [each for each in status.get("conditions", []) if each["status"] == "True"]
         return " ".join(f"{each['type']}:{each.get('reason', '')}" for each in held)
 
+    def log(self) -> str:
+        """Return what the job's Pods that are there have printed."""
+        return self.sh("kubectl logs -l app.kubernetes.io/name=entrypoint --tail=-1 --max-log-requests=20 --ignore-errors").stdout  # fmt: skip
+
     def said(self) -> str:
-        """Return all that the containers of the Pods that are there have printed."""
-        done = self.sh("for pod in $(kubectl get pods -o name); do echo \"--- $pod\"; kubectl logs $pod; done; kubectl get pods -o wide; kubectl get events --sort-by=.lastTimestamp | tail -n 20")  # fmt: skip
-        return done.stdout + done.stderr
+        """Return `log`, and what the cluster says about the Pods."""
+        return self.log() + self.sh("kubectl get pods -o wide; kubectl get events --sort-by=.lastTimestamp | tail -n 20").stdout  # fmt: skip
 
     def printed(self, text: str) -> int:
         """Return how many lines of the Pods' logs end with this."""
-        return sum(line.endswith(text) for line in self.said().splitlines())
+        return sum(line.endswith(text) for line in self.log().splitlines())
 
     def ended(self, nodes: int, seconds: float = 180) -> list[int]:
         """Return the statuses of the Pods in the order of their names, when all have ended."""

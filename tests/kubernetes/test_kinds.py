@@ -10,6 +10,7 @@ import pytest
 from tests.kubernetes.realcluster import EXAMPLES, Namespace, result
 from tests.rows import agrees, expected, places
 
+pytestmark = pytest.mark.timeout(300)
 # of the job's object, when it has ended well
 DONE = {
     "job": ("job.batch", "Complete"),

@@ -11,6 +11,7 @@ from tests import TREE
 from tests.kubernetes.realcluster import PAGE, Namespace, blocks
 from tests.recipes import for_kind, recipes
 
+pytestmark = pytest.mark.timeout(300)
 SPEC = """\
 name: demo
 launcher: mpirun
@@ -24,7 +25,7 @@ SEES = {
     "Data from a volume, on certain nodes": "[ -e /data/samples ]",
     "A user by number": "[ $(id -u) = 1000 ]",
     "A secret as a file or a variable": (
-        "[ $ACCESS_KEY = AKIAEXAMPLE ] && grep -q c-4711 /run/secrets/storage/credentials"
+        "printenv ACCESS_KEY | grep -qx .*EXAMPLE && grep -q c-4711 /run/secrets/storage/credentials"
     ),
     "A queue": "true",
     "More": "true",
