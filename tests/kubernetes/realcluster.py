@@ -22,6 +22,13 @@ EXAMPLES = Path(f"{TREE}/examples")
 PAGE = f"{TREE}/docs/how-to/kubernetes.md"
 PAGE_IMAGE = "registry.example/team/train:1.2"  # as the pages name the reader's image
 ENDED = ("Succeeded", "Failed")
+# kind -> the resource, and its condition when it has ended well
+DONE = {
+    "job": ("job.batch", "Complete"),
+    "jobset": ("jobset.jobset.x-k8s.io", "Completed"),
+    "mpijob": ("mpijob.kubeflow.org", "Succeeded"),
+    "trainjob": ("trainjob.trainer.kubeflow.org", "Complete"),
+}
 Object = dict[str, Any]
 
 

@@ -7,17 +7,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.kubernetes.realcluster import EXAMPLES, Namespace, result
+from tests.kubernetes.realcluster import DONE, EXAMPLES, Namespace, result
 from tests.rows import agrees, expected, places
 
 pytestmark = pytest.mark.timeout(300)
-# of the job's object, when it has ended well
-DONE = {
-    "job": ("job.batch", "Complete"),
-    "jobset": ("jobset.jobset.x-k8s.io", "Completed"),
-    "mpijob": ("mpijob.kubeflow.org", "Succeeded"),
-    "trainjob": ("trainjob.trainer.kubeflow.org", "Complete"),
-}
 HOSTS = {
     "job": ["demo-0", "demo-1", "demo-2"],
     "jobset": ["demo-node-0-0", "demo-node-0-1", "demo-node-0-2"],
