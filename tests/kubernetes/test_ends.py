@@ -3,8 +3,12 @@ is restarted" and "How a job ended", and the page's own commands."""
 
 from __future__ import annotations
 
+import json
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -74,6 +78,15 @@ def test_a_program_s_failure_ends_the_job_on_all_nodes(namespace: Namespace) -> 
     lines = [line for line in namespace.typed(show).splitlines() if line]
     assert lines[0].split() == ["POD", "RESULT"]
     assert all('{"status": 3, "reason": "' in line for line in lines[1:3]), lines
+
+
+@pytest.mark.parametrize("kind", ["jobset", "mpijob"])
+def test_a_failure_under_another_kind(kind: str, namespace: Namespace) -> None:
+    """a program's own failure under other kinds that heed it: every Pod exits with its status"""
+    namespace.start(SPEC.replace("/out/train.sh", f"-c, '{FAILS}'"), 2, kind=kind)
+    resource, _ = DONE[kind]
+    namespace.until(lambda: "Failed:" in namespace.condition(resource), 120, f"{resource}: Failed")
+    assert namespace.ended(2) == [3, 3], namespace.said()
 
 
 def test_a_node_with_another_secret(namespace: Namespace) -> None:
@@ -148,37 +161,49 @@ def test_an_evicted_pod(fields: str, namespace: Namespace) -> None:
     assert uids(namespace)[1] != before[1]
 
 
-def test_a_suspended_job_goes_on(namespace: Namespace) -> None:
-    """a suspended Job: ranks get SIGTERM and their grace, no Pod is left; resumed, it trains again"""
-    out = start(namespace, 2)
-    follow = subprocess.Popen(
-        ["kubectl", "logs", "-f", namespace.pods()[0]["metadata"]["name"]],
-        env=namespace.env, stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    with follow:
-        namespace.typed('kubectl patch job demo -p \'{"spec": {"suspend": true}}\'')
+@pytest.mark.parametrize("kind", [*DONE])
+def test_a_suspended_job_goes_on(kind: str, namespace: Namespace) -> None:
+    """a suspended job: ranks get SIGTERM and their grace, no Pod is left; resumed, it trains again"""
+    out = start(namespace, 2, kind=kind)
+    resource, _ = DONE[kind]
+    with followed(namespace) as log:
+        suspend(namespace, kind, True)
         namespace.until(lambda: not namespace.pods(), 60, "no Pod")
-        assert follow.stdout
-        assert follow.stdout.read().count(" saves\n") == 2
-    assert "Suspended" in namespace.condition("job")
+        assert log.read().count(" saves\n") == 2
+    assert "Suspended" in namespace.condition(resource)
     (out / "go").touch()
-    namespace.typed('kubectl patch job demo -p \'{"spec": {"suspend": false}}\'')
-    completes(namespace)
+    suspend(namespace, kind, False)
+    completes(namespace, FAIRLY, kind)
     assert namespace.printed(" goes on") == 2
+
+
+def suspend(namespace: Namespace, kind: str, value: bool) -> None:
+    """Suspend a job, or resume it, as a queue does."""
+    spec: dict[str, object] = {"suspend": value}
+    spec = {"runPolicy": spec} if kind == "mpijob" else spec
+    patch = json.dumps({"spec": spec})
+    namespace.kubectl("patch", DONE[kind][0], "demo", "--type=merge", "-p", patch)
+
+
+@contextmanager
+def followed(namespace: Namespace) -> Iterator[IO[str]]:
+    """The log of worker-0, which has the ranks' lines, until it ends."""
+    first = min(namespace.pods(), key=lambda pod: str(pod["metadata"]["name"]))
+    with subprocess.Popen(
+        ["kubectl", "logs", "-f", first["metadata"]["name"]],
+        env=namespace.env, stdout=subprocess.PIPE, text=True,
+    ) as follow:  # fmt: skip
+        assert follow.stdout
+        yield follow.stdout
 
 
 def test_a_deleted_job_leaves_nothing(namespace: Namespace) -> None:
     """`kubectl delete -f`: ranks save in their grace, and Pods, Service, ConfigMap and policy are gone"""
     start(namespace, 2)
-    follow = subprocess.Popen(
-        ["kubectl", "logs", "-f", namespace.pods()[0]["metadata"]["name"]],
-        env=namespace.env, stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    with follow:
+    with followed(namespace) as log:
         namespace.typed("kubectl delete -f demo.yaml")
         namespace.until(lambda: not namespace.pods(), 60, "no Pod")
-        assert follow.stdout
-        assert follow.stdout.read().count(" saves\n") == 2
+        assert log.read().count(" saves\n") == 2
     left = namespace.kubectl("get", "jobs,services,networkpolicies,configmaps", "-o", "name")
     assert [name for name in left.split() if name.endswith("/demo")] == []
 
