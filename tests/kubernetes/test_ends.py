@@ -129,6 +129,17 @@ def test_a_killed_container_with_restarts(kind: str, namespace: Namespace) -> No
     assert (result(leader)["status"], result(leader)["attempts"]) == (0, 2)
 
 
+def test_a_killed_worker_of_an_mpijob_with_restarts(namespace: Namespace) -> None:
+    """a container of an MPIJob's worker is killed, `restarts: 3`: the job trains again in the same Pods"""
+    out = start(namespace, 2, fields="restarts: 3\n", kind="mpijob")
+    before = [pod["metadata"]["uid"] for pod in namespace.pods()]
+    (out / "go").touch()
+    namespace.kill(namespace.pods()[1])
+    completes(namespace, FAIRLY, "mpijob")
+    assert [pod["metadata"]["uid"] for pod in namespace.pods()] == before
+    assert result(namespace.pods()[0])["attempts"] == 2
+
+
 @pytest.mark.parametrize("fields", ["", "restarts: 3\n"], ids=["no restarts", "restarts"])
 def test_a_lost_pod(fields: str, namespace: Namespace) -> None:
     """a Pod is deleted at once: the job stops, as by SIGTERM, and all its Pods start it again"""
