@@ -32,10 +32,12 @@ DONE = {
 Object = dict[str, Any]
 
 
-def blocks(page: str) -> list[str]:
-    """Return the shell blocks of a page, as they stand there."""
+def block(page: str, words: str) -> str:
+    """Return the shell block of a page that has these words, as it stands there."""
     text = Path(page).read_text(encoding="utf-8")
-    return re.findall(r"(?ms)^```sh\n(.*?)^```$", text)
+    found = [each for each in re.findall(r"(?ms)^```sh\n(.*?)^```$", text) if words in each]
+    assert len(found) == 1, f"{page}: {len(found)} blocks have {words!r}"
+    return str(found[0])
 
 
 class Namespace:

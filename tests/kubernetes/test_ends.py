@@ -12,7 +12,7 @@ from typing import IO
 
 import pytest
 
-from tests.kubernetes.realcluster import DONE, PAGE, Namespace, blocks, index, result, terminated
+from tests.kubernetes.realcluster import DONE, PAGE, Namespace, block, index, result, terminated
 
 SPEC = """\
 name: demo
@@ -74,10 +74,10 @@ def test_a_program_s_failure_ends_the_job_on_all_nodes(namespace: Namespace) -> 
     assert {result(pod)["class"] for pod in namespace.pods()} == {"job"}
     assert all("rank 1" in result(pod)["reason"] for pod in namespace.pods())
     namespace.until(lambda: "Failed:PodFailurePolicy" in namespace.condition("job"), 30, "Failed")
-    (show,) = [block for block in blocks(PAGE) if "custom-columns" in block]
-    lines = [line for line in namespace.typed(show).splitlines() if line]
+    lines = namespace.typed(block(PAGE, "custom-columns")).splitlines()
     assert lines[0].split() == ["POD", "RESULT"]
-    assert all('{"status": 3, "reason": "' in line for line in lines[1:3]), lines
+    assert len(lines) == 3, "one line for each Pod"
+    assert all('{"status": 3, "reason": "' in line for line in lines[1:]), lines
 
 
 @pytest.mark.parametrize("kind", ["jobset", "mpijob"])

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from tests import TREE
-from tests.kubernetes.realcluster import PAGE, Namespace, blocks
+from tests.kubernetes.realcluster import PAGE, Namespace, block
 from tests.recipes import for_kind, recipes
 
 pytestmark = pytest.mark.timeout(300)
@@ -41,6 +41,11 @@ def gpus(namespace: Namespace) -> None:
         namespace.seats(GPUS, node, 64)
 
 
+def secret(namespace: Namespace) -> None:
+    """Make the job's secret, by the page's line."""
+    namespace.typed(block(PAGE, "openssl").splitlines()[1])
+
+
 def line_by_line(namespace: Namespace, block: str, pods: int) -> str:
     """Type a block; return what its last line prints. It is typed when the Pods are there."""
     *lines, last = block.strip().splitlines()
@@ -55,13 +60,12 @@ def test_the_first_lines_of_the_page(namespace: Namespace) -> None:
     """kubernetes.md: the four lines that it begins with, and the table of how the job ended"""
     gpus(namespace)
     (namespace.folder / "job.yaml").write_text(SPEC.format(command=RUNS))
-    first, _, table = blocks(PAGE)
-    log = line_by_line(namespace, first, 4)
+    log = line_by_line(namespace, block(PAGE, "openssl"), 4)
     assert sorted(line[-11:] for line in log.splitlines() if line.endswith(" runs")) == [
         f"rank {rank} runs" for rank in range(4)
     ]
     assert namespace.ended(4) == [0] * 4
-    lines = [line for line in namespace.typed(table).splitlines() if line]
+    lines = namespace.typed(block(PAGE, "custom-columns")).splitlines()
     assert lines[0].split() == ["POD", "RESULT"]
     assert len(lines) == 5
     assert all('"class": "success"' in line for line in lines[1:])
@@ -71,11 +75,23 @@ def test_the_page_s_jobset(namespace: Namespace) -> None:
     """kubernetes.md: the line under "Other kinds", and what it renders runs"""
     gpus(namespace)
     (namespace.folder / "job.yaml").write_text(SPEC.format(command=RUNS))
-    first, jobset, _ = blocks(PAGE)
-    namespace.typed(first.splitlines()[1])  # the secret
-    namespace.typed(jobset)
+    secret(namespace)
+    namespace.typed(block(PAGE, "--kind jobset"))
     namespace.typed("kubectl apply -f demo.yaml")
     assert namespace.ended(4) == [0] * 4
+
+
+def test_a_changed_spec(namespace: Namespace) -> None:
+    """kubernetes.md: apply alone refuses a changed spec; delete and apply, and it runs"""
+    namespace.start(SPEC.format(command=RUNS), 2)
+    assert namespace.ended(2) == [0, 0]
+    namespace.deploy(SPEC.format(command=RUNS.replace("runs", "runs anew")), 2)
+    alone = namespace.sh("kubectl apply -f demo.yaml")
+    assert alone.returncode != 0
+    assert "immutable" in alone.stderr
+    namespace.typed(block(PAGE, "kubectl delete -f"))
+    assert namespace.ended(2) == [0, 0]
+    assert namespace.printed(" runs anew") == 2
 
 
 def test_where_the_program_saves(namespace: Namespace) -> None:
@@ -86,9 +102,8 @@ def test_where_the_program_saves(namespace: Namespace) -> None:
     (namespace.folder / "job.yaml").write_text(
         SPEC.format(command="touch /out/$OMPI_COMM_WORLD_RANK")
     )
-    (line,) = [each for each in blocks(KEEP) if "deploy kubernetes" in each]
-    namespace.typed(blocks(PAGE)[0].splitlines()[1])
-    namespace.typed(line)
+    secret(namespace)
+    namespace.typed(block(KEEP, "deploy kubernetes"))
     namespace.typed("kubectl apply -f demo.yaml")
     assert namespace.ended(2) == [0, 0]
     assert sorted(path.name for path in out.iterdir()) == ["0", "1"]
@@ -104,15 +119,14 @@ def test_a_recipe(title: str, namespaces: Callable[..., Namespace]) -> None:
     namespace = namespaces("privileged" if title == "More" else "restricted")
     gpus(namespace)
     prepare(namespace, title)
-    render, apply, *_ = blocks(KUSTOMIZE)
     command = f'{SEES[title]} && echo "rank $OMPI_COMM_WORLD_RANK runs"'
     (namespace.folder / "job.yaml").write_text(SPEC.format(command=command))
-    namespace.typed(blocks(PAGE)[0].splitlines()[1])
-    namespace.typed(fewer(title, render))
+    secret(namespace)
+    namespace.typed(fewer(title, block(KUSTOMIZE, "deploy kubernetes")))
     for name, text in recipes()[title].items():
         text = for_kind("job", text) if name == "pod.yaml" else text
         (namespace.folder / "demo" / name).write_text(text)
-    namespace.typed(apply)
+    namespace.typed(block(KUSTOMIZE, "apply -k"))
     nodes = 2 if title == "More" else 4
     assert namespace.ended(nodes) == [0] * nodes, namespace.said()
     assert namespace.printed(" runs") == nodes
@@ -133,8 +147,7 @@ def prepare(namespace: Namespace, title: str) -> None:
         namespace.typed("kubectl label node node1 node2 pool=training --overwrite")
     elif title == "A secret as a file or a variable":
         (namespace.folder / "credentials").write_text("c-4711\n")
-        (line,) = [each for each in blocks(KUSTOMIZE) if "create secret" in each]
-        namespace.typed(line)
+        namespace.typed(block(KUSTOMIZE, "create secret"))
     elif title == "More":
         namespace.typed("kubectl create serviceaccount trainer")
 
