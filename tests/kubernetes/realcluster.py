@@ -67,8 +67,14 @@ class Namespace:
         until(lambda: self.all("serviceaccounts"), 30, "the default service account")
 
     def close(self) -> None:
-        """Remove the namespace and its volumes; what is left of its Pods ends by itself."""
-        self.sh(f"kubectl delete pods --all --force --grace-period=0; kubectl delete namespace {self.name} --wait=false")  # fmt: skip
+        """Remove the namespace and its volumes; what is left of its Pods ends by itself.
+
+        Its jobs go first: one that still wants Pods, which a namespace that ends does not get, keeps the
+        old ones for ever.
+        """
+        jobs = "kubectl delete jobsets,mpijobs,trainjobs,jobs --all --wait=false"
+        self.sh(f"{jobs} || kubectl delete jobs --all --wait=false; kubectl delete pods --all --force --grace-period=0")  # fmt: skip
+        self.sh(f"kubectl delete namespace {self.name} --wait=false")
         for volume in self._volumes:
             self.kubectl("delete", "persistentvolume", volume, "--wait=false")
 
