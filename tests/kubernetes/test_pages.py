@@ -89,7 +89,7 @@ def test_a_changed_spec(namespace: Namespace) -> None:
     alone = namespace.sh("kubectl apply -f demo.yaml")
     assert alone.returncode != 0
     assert "immutable" in alone.stderr
-    namespace.typed(block(PAGE, "kubectl delete -f"))
+    namespace.typed("kubectl delete -f demo.yaml; kubectl apply -f demo.yaml")
     assert namespace.ended(2) == [0, 0]
     assert namespace.printed(" runs anew") == 2
 
