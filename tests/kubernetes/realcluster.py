@@ -16,17 +16,28 @@ from typing import Any
 
 from tests import TREE
 from tests.cluster import clean_environment, until
+from tests.containers import MPI4
 
-EXAMPLES = TREE / "examples"
+EXAMPLES = Path(f"{TREE}/examples")
+PAGE = f"{TREE}/docs/how-to/kubernetes.md"
 PAGE_IMAGE = "registry.example/team/train:1.2"  # as the pages name the reader's image
 ENDED = ("Succeeded", "Failed")
+# kind -> the resource, and its condition when it has ended well
+DONE = {
+    "job": ("job.batch", "Complete"),
+    "jobset": ("jobset.jobset.x-k8s.io", "Completed"),
+    "mpijob": ("mpijob.kubeflow.org", "Succeeded"),
+    "trainjob": ("trainjob.trainer.kubeflow.org", "Complete"),
+}
 Object = dict[str, Any]
 
 
-def blocks(page: str) -> list[str]:
-    """Return the shell blocks of a page, as they stand there."""
-    text = (TREE / "docs" / page).read_text(encoding="utf-8")
-    return re.findall(r"(?ms)^```sh\n(.*?)^```$", text)
+def block(page: str, words: str) -> str:
+    """Return the shell block of a page that has these words, as it stands there."""
+    text = Path(page).read_text(encoding="utf-8")
+    found = [each for each in re.findall(r"(?ms)^```sh\n(.*?)^```$", text) if words in each]
+    assert len(found) == 1, f"{page}: {len(found)} blocks have {words!r}"
+    return str(found[0])
 
 
 class Namespace:
@@ -38,6 +49,7 @@ class Namespace:
     def __init__(self, kit: Path, folder: Path, level: str = "restricted") -> None:
         self.folder = folder
         self.image = (kit / "image").read_text().strip()
+        assert self.image.partition(":")[0] == MPI4.partition(":")[0], "it has torch and mpi4py"
         self.name = f"ka-{secrets.token_hex(4)}"
         self._volumes: list[str] = []
         tools = [str(kit / "bin"), str(Path(sys.executable).parent)]
@@ -55,8 +67,14 @@ class Namespace:
         until(lambda: self.all("serviceaccounts"), 30, "the default service account")
 
     def close(self) -> None:
-        """Remove the namespace and its volumes; what is left of its Pods ends by itself."""
-        self.sh(f"kubectl delete pods --all --force --grace-period=0; kubectl delete namespace {self.name} --wait=false")  # fmt: skip
+        """Remove the namespace and its volumes; what is left of its Pods ends by itself.
+
+        Its jobs go first: one that still wants Pods, which a namespace that ends does not get, keeps the
+        old ones for ever.
+        """
+        jobs = "kubectl delete jobsets,mpijobs,trainjobs,jobs --all --wait=false"
+        self.sh(f"{jobs} || kubectl delete jobs --all --wait=false; kubectl delete pods --all --force --grace-period=0")  # fmt: skip
+        self.sh(f"kubectl delete namespace {self.name} --wait=false")
         for volume in self._volumes:
             self.kubectl("delete", "persistentvolume", volume, "--wait=false")
 
@@ -123,14 +141,17 @@ class Namespace:
         held = [each for each in status.get("conditions", []) if each["status"] == "True"]
         return " ".join(f"{each['type']}:{each.get('reason', '')}" for each in held)
 
+    def log(self) -> str:
+        """Return what the job's Pods that are there have printed."""
+        return self.sh("kubectl logs -l app.kubernetes.io/name=entrypoint --tail=-1 --max-log-requests=20 --ignore-errors").stdout  # fmt: skip
+
     def said(self) -> str:
-        """Return all that the containers of the Pods that are there have printed."""
-        done = self.sh("for pod in $(kubectl get pods -o name); do echo \"--- $pod\"; kubectl logs $pod; done; kubectl get pods -o wide; kubectl get events --sort-by=.lastTimestamp | tail -n 20")  # fmt: skip
-        return done.stdout + done.stderr
+        """Return `log`, and what the cluster says about the Pods."""
+        return self.log() + self.sh("kubectl get pods -o wide; kubectl get events --sort-by=.lastTimestamp | tail -n 20").stdout  # fmt: skip
 
     def printed(self, text: str) -> int:
         """Return how many lines of the Pods' logs end with this."""
-        return sum(line.endswith(text) for line in self.said().splitlines())
+        return sum(line.endswith(text) for line in self.log().splitlines())
 
     def ended(self, nodes: int, seconds: float = 180) -> list[int]:
         """Return the statuses of the Pods in the order of their names, when all have ended."""

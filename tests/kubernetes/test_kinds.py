@@ -7,16 +7,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.kubernetes.realcluster import EXAMPLES, Namespace, result
+from tests.kubernetes.realcluster import DONE, EXAMPLES, Namespace, result
 from tests.rows import agrees, expected, places
 
-# of the job's object, when it has ended well
-DONE = {
-    "job": ("job.batch", "Complete"),
-    "jobset": ("jobset.jobset.x-k8s.io", "Completed"),
-    "mpijob": ("mpijob.kubeflow.org", "Succeeded"),
-    "trainjob": ("trainjob.trainer.kubeflow.org", "Complete"),
-}
+pytestmark = pytest.mark.timeout(300)
 HOSTS = {
     "job": ["demo-0", "demo-1", "demo-2"],
     "jobset": ["demo-node-0-0", "demo-node-0-1", "demo-node-0-2"],
@@ -32,8 +26,8 @@ env: {{OMP_NUM_THREADS: "1"}}
 timeouts: {{peers: 120, grace: 5}}
 """
 COMMANDS = {
-    "mpirun": ("python, /code/mpi/train.py", "1e-10"),
-    "torchrun": ("/code/pytorch/train.py", "1e-10"),
+    "mpirun": ("python, /examples/mpi/train.py", "1e-10"),
+    "torchrun": ("/examples/pytorch/train.py", "1e-10"),
 }
 
 
@@ -49,7 +43,7 @@ def test_a_job_trains(kind: str, launcher: str, nodes: int, namespace: Namespace
     slots = 2 if nodes == 2 else 1  # torch's imports are what costs
     namespace.volume("code", EXAMPLES, "ReadOnlyMany")
     spec = SPEC.format(launcher=launcher, slots=slots, command=command)
-    logs = namespace.start(spec, nodes, "--mount code:/code:ro", kind=kind)
+    logs = namespace.start(spec, nodes, "--mount code:/examples:ro", kind=kind)
     log = namespace.typed(logs, 240)
     assert namespace.ended(nodes) == [0] * nodes, log
     assert places(log) == expected(HOSTS[kind][:nodes], slots), log

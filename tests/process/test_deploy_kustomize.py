@@ -16,37 +16,11 @@ from entrypoint import cli
 from entrypoint.tools.deploy._kinds import KINDS
 from tests import apis
 from tests.cluster import clean_environment
+from tests.recipes import for_kind, recipes
 
-PAGE = (Path(__file__).parents[2] / "docs/how-to/kustomize.md").read_text(encoding="utf-8")
 SCHEMAS = f"kubectl kustomize, Kubernetes {apis.VERSIONS[0]} to {apis.VERSIONS[-1]}"
 JOB = "name: demo\nslots: 2\ncommand: [python, train.py]\n"
-POD = "/spec/template"
 Objects = dict[str, dict[str, Any]]
-
-
-def recipes() -> dict[str, dict[str, str]]:
-    """Return the files of each recipe by name; each kustomization.yaml begins a recipe."""
-    found: dict[str, dict[str, str]] = {}
-    for section in re.split(r"(?m)^## ", PAGE)[1:]:
-        for file, text in re.findall(r"(?ms)^```yaml\n# (\S+)\n(.*?)^```$", section):
-            if file == "kustomization.yaml":
-                title = section.partition("\n")[0]
-                found[f"{title}, another way" if title in found else title] = files = {}
-            files[file] = text
-    return found
-
-
-def pod_paths(kind: str) -> list[str]:
-    """Return the paths of the kind's Pod templates, as the page's table has them."""
-    row = next(line for line in PAGE.splitlines() if line.startswith(f"| `{kind}` |"))
-    return re.findall(r"`(/spec/\S*?template)`", row)
-
-
-def for_kind(kind: str, pod: str) -> str:
-    """Return `pod.yaml` as a reader of the page changes it for that kind."""
-    if kind == "trainjob":
-        pod = pod.replace(f"{POD}/spec/containers/0/env/-", "/spec/trainer/env/-")
-    return "".join(pod.replace(POD, path) for path in pod_paths(kind))
 
 
 def objects(text: str) -> Objects:

@@ -32,6 +32,7 @@ EXERCISED = {
     "faults": ["entrypoint/job/failure.py", "entrypoint/launchers/torchrun.py", "tests/faults/faultjob.py"],
     "restarts": ["entrypoint/job/", "entrypoint/launchers/torchrun.py", "Dockerfile.gpu"],
     "slurm": ["entrypoint/platforms/slurm.py", "tests/sbatch/realslurm.py", "Dockerfile.gpu"],
+    "kubernetes": ["templates/kubernetes/", "entrypoint/tools/deploy/kubernetes.py", "entrypoint/platforms/kubernetes.py", "entrypoint/job/leader.py", "docs/how-to/kubernetes.md", "docs/how-to/kustomize.md", "examples/mpi/train.py", "examples/pytorch/train.py", "scripts/dev/setup-kubernetes", "Dockerfile.gpu"],
     "bake": ["scripts/image/install", "tests/bake/layouts/", "entrypoint/launchers/mpirun.py"],
     "wheel": ["scripts/version.py", "scripts/build_hook.py", "templates/slurm/job.sh.j2", "entrypoint/causes/", "pyproject.toml"],
     "arm64": ["Dockerfile.ascend", "entrypoint/launchers/ascend.py"],
