@@ -14,6 +14,7 @@ from entrypoint.base.errors import ConfigError
 from entrypoint.base.model import EnvVar, Facts, File, Launch, Members, NodeReport, Plan, Topology
 from entrypoint.base.registry import choose, load, names
 from entrypoint.base.render import quote_ssh
+from entrypoint.base.text import count
 from entrypoint.base.values import replace
 from entrypoint.launchers._common import file, refuse_elastic, refuse_launcher
 from entrypoint.launchers._nested import boot_script
@@ -149,6 +150,18 @@ def unused_log_dir(spec: JobSpec, plan: Plan) -> str:
     where = spec.setting("log_dir")
     hint = "add --log-files ranks for a copy of each rank's output, or remove it"
     return f"EP131 nothing writes logs into {topology.log_dir} | {where} | {hint}"
+
+
+def unshown(spec: JobSpec, plan: Plan) -> str:
+    """Return a warning if `logs.show` names no rank of the job, so that none is printed; else "".
+    One node of a job says it."""
+    show = spec.logs.show
+    if show == logs.ALL or not plan.topology.is_leader:
+        return ""
+    if any(int(part.partition("-")[0]) < plan.ranks for part in show.split(",")):
+        return ""
+    detail = f"{spec.setting('logs.show')} is {show}; {count(plan.ranks, 'rank')}, from 0"
+    return f"EP131 logs.show names no rank of this job | {detail} | name some, or remove it"
 
 
 def _with_logs(launch: Launch, spec: JobSpec, topology: Topology) -> Launch:

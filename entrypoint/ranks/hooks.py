@@ -20,6 +20,7 @@ from entrypoint.plan import environment, settle
 from entrypoint.ranks.below import terminate_tree
 from entrypoint.spec import JobSpec
 from entrypoint.system import children, network, process
+from entrypoint.system.files import trusted_entries, untrusted
 from entrypoint.system.signals import Signals
 
 FOLDER = Path("/etc/entrypoint/start.d")
@@ -59,19 +60,22 @@ def run(
     env: Mapping[str, str], cwd: str, grace: float, signals: Signals, log: Log
 ) -> Outcome | None:
     """Run the folder's executables one after another, by name. Return the outcome of the first that
-    fails, or None.
+    fails, or None. A folder or a file that somebody else may have written is refused.
 
     A signal that stops this node, or the deadline, stops the hook, which gets the grace (seconds),
     and no other hook is run. Their output goes to stderr, since stdout is the job's. Names that
     begin with a dot are ignored: Kubernetes creates such files in mounted folders.
     """
     try:
-        entries = sorted(entry for entry in FOLDER.iterdir() if not entry.name.startswith("."))
+        entries = trusted_entries(FOLDER)
+        if refused := next(filter(None, map(untrusted, entries)), ""):
+            raise OSError(0, refused)
     except FileNotFoundError:
         return None
     except OSError as error:
-        detail = f"{FOLDER}: {error.strerror} | let this user read it"
-        return Outcome(126, f"EP442 cannot read the start hooks | {detail}")
+        hint = "let this user read it, and let only root or this user change it"
+        detail = f"{error.filename or FOLDER}: {error.strerror} | {hint}"
+        return Outcome(126, f"EP442 cannot use the start hooks | {detail}")
     for hook in entries:
         if signals.is_over:
             break

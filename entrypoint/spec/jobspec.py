@@ -248,6 +248,16 @@ def _check_line(text: str) -> tuple[str, str] | None:
     return "not a text with {step} in it: a regular expression is not allowed", hint
 
 
+def _check_nodes(text: str) -> tuple[str, str] | None:
+    if re.fullmatch(_NODES, text):
+        return None
+    summary = "a pair of numbers such as 2:4, or 1 for this node alone, is needed"
+    hint = "write for example 2:4"
+    if re.fullmatch(r"[0-9]{1,5}", text):
+        hint = "remove it: a job has as many nodes as `hosts` or its platform name"
+    return summary, hint
+
+
 @dataclass(frozen=True)
 class StallSpec:
     """What to do about a job that no longer makes progress.
@@ -480,7 +490,9 @@ class JobSpec:
     platform: Annotated[str | None, adapter("platforms"), "--platform"] = None
     device: Annotated[str | None, adapter("devices"), "--device"] = None
     hosts: Annotated[tuple[str, ...], "--hosts"] = ()
-    nodes: Annotated[str | None, Rule("pair of numbers such as 2:4", pattern=_NODES)] = None
+    nodes: Annotated[
+        str | None, Rule("pair of numbers such as 2:4", pattern=_NODES, check=_check_nodes)
+    ] = None
     spares: Annotated[Count, "--spares"] = 0
     node_rank: Annotated[Count | None, "--node-rank", "MY_TASK_INDEX"] = None
     slots: Annotated[int | None, Rule(ge=1, le=MAX_SLOTS), "--slots", "MY_MPI_SLOTS"] = None

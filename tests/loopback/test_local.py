@@ -102,7 +102,7 @@ def test_ctrl_c_stops_the_job_and_each_node_has_its_grace(local: Make) -> None:
     job = local("--nodes", "2", *PLAIN, "--", "sh", "-c", UP)
     job.says("up worker", 2)
     job.interrupt()
-    assert job.ends() == 143
+    assert job.ends() == 130, "as `run` ends"
     assert "[entrypoint local] SIGINT: stopping\n" in job.err
     assert sorted(job.out.splitlines()[2:]) == ["saved worker-0", "saved worker-1"]
 
@@ -123,7 +123,7 @@ def test_a_quick_second_ctrl_c_counts() -> None:
         output = _read_until(terminal, lambda text: "ended with" in text)
     finally:
         os.close(terminal)
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 143
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 130
     assert "SIGINT again: not waiting for the grace to end" in output
 
 
@@ -182,7 +182,7 @@ def test_a_second_run_beside_the_first(local: Make) -> None:
     assert second.out == "second\n" * 2
     assert "lost" not in first.err
     first.interrupt()
-    assert first.ends() == 143
+    assert first.ends() == 130
 
 
 def test_json_is_all_that_is_printed(local: Make) -> None:

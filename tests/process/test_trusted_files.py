@@ -11,8 +11,12 @@ import pytest
 from entrypoint.base.wire import Invalid
 from entrypoint.features.record import status
 from entrypoint.features.record.status import load
+from entrypoint.output.log import Logger
+from entrypoint.ranks import hooks
 from entrypoint.system import files
+from entrypoint.system.signals import Signals
 from tests import command
+from tests.process.bench import executable
 
 RESULT = {"status": 0, "reason": "done", "node": "worker-0", "job": "job", "class": "success"}
 RECORD = {
@@ -139,3 +143,26 @@ def test_long_words_are_not_explained(words: str) -> None:
 def test_numbers_of_many_digits_are_refused(words: tuple[str, ...]) -> None:
     found, _, err = asked(*words, HUGE, "--", "true")
     assert found in (64, 65), err
+
+
+@needs_root
+@pytest.mark.promise(
+    "no start hook runs that somebody else may have written", control="the last row"
+)
+@pytest.mark.parametrize("whose", ["the folder", "the hook", "a folder for all", "ours"])
+def test_a_start_hook_of_another_user(
+    whose: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hook = executable(tmp_path / "start.d/10-hook", f"touch {tmp_path}/ran")
+    if whose.startswith("the"):
+        os.chown(hook if whose == "the hook" else hook.parent, OTHER, -1)
+    elif whose == "a folder for all":
+        hook.parent.chmod(0o777)
+    monkeypatch.setattr(hooks, "FOLDER", hook.parent)
+    log = Logger()
+    failed = hooks.run({"PATH": os.environ["PATH"]}, "/", 1.0, Signals(log), log)
+    assert (tmp_path / "ran").exists() == (whose == "ours")
+    if whose != "ours":
+        assert failed
+        assert failed.status == 126
+        assert failed.reason.startswith(f"EP442 cannot use the start hooks | {hook.parent}: ")

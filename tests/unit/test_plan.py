@@ -694,6 +694,17 @@ def test_a_directory_for_logs_that_nothing_uses(
     assert planning.unused_log_dir(spec, build(text, env=env)) == (said if asked_by else "")
 
 
+@pytest.mark.parametrize(
+    ("show", "is_told"),
+    [("7", True), ("2-5", True), ("0", False), ("9,1", False), ("1-8", False), ("all", False)],
+)
+def test_ranks_to_show_that_the_job_does_not_have(show: str, is_told: bool) -> None:
+    text = f"logs: {{show: '{show}'}}\nlauncher: jax\nslots: 2"
+    spec, _ = settle(text, facts())
+    told = planning.unshown(spec, build(text))
+    assert told.startswith("EP131 logs.show names no rank of this job | ") == is_told
+
+
 def test_a_plan_shows_which_nodes_work_and_which_are_spares() -> None:
     text = "hosts: [a, b, c]\nspares: 1\nnode_rank: 0\nlauncher: torchrun\nsecret_file: /none\n"
     made = build(text)

@@ -151,7 +151,7 @@ class LocalCluster:
         if self._stops > 2:
             self._over.set()
             return
-        self._kill(self._running, signal.SIGTERM)
+        self._kill(self._running, signum)
         if again:
             self._loop.call_later(_FORCED, self._over.set)
             self._frozen = dict.fromkeys(self._frozen)  # they are not waited for any more
