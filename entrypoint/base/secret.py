@@ -25,7 +25,7 @@ _NAME = (
     r"|(?:api|access|private|account|auth)[_-]?key|sshpass"
     r"|(?<![a-z0-9])(?:aws_|cred(?![a-z])|creds)"
     # Names that end with these, such as OPENAI_KEY, GH_PAT, and `sig` in the URL of a storage.
-    r"|(?:(?<=[a-z0-9][_-])key|(?<![a-z])(?:pass|pwd|pat|sk|jwt|auth|sig|signature))(?![\w.-])"
+    r"|(?:(?<=[a-z0-9][_-])key|(?<![a-z])(?:pass|pat|sk|jwt|auth|sig|signature))(?![\w.-])"
 )
 # Some of them are known to hold no secret but a place or a number. The repetitions are limited:
 # otherwise the time for a long name would grow with the square of its length.
@@ -124,6 +124,8 @@ def _without_values(pattern: str, text: str) -> str:
     lower = text.replace("\u0130", "i").lower()  # of that character alone there would be two
     may_assign = ("=" in lower or ":" in lower) and re.search(_NAME, lower)  # most words do not
     for found in re.finditer(pattern, lower) if may_assign else ():
+        if text.startswith(HIDDEN, found.start("value")):  # it was masked before
+            continue
         parts += [text[at : found.start("value")], HIDDEN]
         at = found.end()
     kept = _without_tokens("".join((*parts, text[at:])))

@@ -51,7 +51,7 @@ def test_a_second_leader_gets_no_node_of_a_running_job(cluster: Make) -> None:
     job.start(2, "true", env=second, launcher="plain")
     assert job.processes[2].wait(60) == 69, job.both()
     assert (
-        "1 of 1 peers did not answer within 2s | worker-1 (node-1, another leader has it)"
+        "1 of 1 peers did not answer within 2s | worker-1 (node-1, busy with an attempt)"
         in job.err(2)
     ), job.both()
     (job.folder / "go").touch()

@@ -31,6 +31,7 @@ REMOVED = {
     "templates": {
         f"{template}: {name}"
         for template, names in {
+            "kubernetes/job.yaml.j2": "restarts",  # backoffLimitPerIndex is in the Job's limits
             "ssh/sshd_config.j2": "port host",  # the port goes on in `more`
             "mpirun/run_mpi.sh.j2": "agent given hostfile mpi_major np run_dir tags",
             "netcheck/netcheck.html.j2": "backend findings job left_out maps no_sweep nodes pairs rejected sweep",

@@ -18,7 +18,7 @@ def result(bench: Bench) -> dict[str, Any]:
     """The result in the record beside the run directory, which is gone."""
     path = bench.folder / "run-state.json"
     assert not bench.run_dir.exists()
-    assert stat.S_IMODE(path.stat().st_mode) == 0o644
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
     text = path.read_text()
     assert text.count("\n") == 1
     fields: dict[str, Any] = json.loads(text)["result"]
