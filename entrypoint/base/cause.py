@@ -4,7 +4,7 @@
 from typing import Annotated, Literal, get_args
 
 from entrypoint.base.values import dataclass
-from entrypoint.base.wire import Length, one_of
+from entrypoint.base.wire import Length
 
 Role = Literal["root", "cascade", "unclear"]
 Blame = Literal["program", "node", "device", "platform", "peer", "network", "storage", "unknown"]
@@ -27,11 +27,11 @@ class Cause:
     # The kind of cause, such as `gpu-ecc`: entrypoint/causes lists all.
     slug: Annotated[str, Length(40)]
     # The first failure itself, or only a consequence of another one.
-    role: Annotated[Role, one_of(*ROLES)]
-    blame: Annotated[Blame, one_of(*BLAMES)]
+    role: Role
+    blame: Blame
     # Whether the same job may succeed: on the same nodes, or only on others.
-    retry: Annotated[Retry, one_of(*RETRIES)]
-    certainty: Annotated[Certainty, one_of(*CERTAINTIES)]
+    retry: Retry
+    certainty: Certainty
     # The cause in words, with `{device}` for the device: `{device} reported an ECC error`.
     says: Annotated[str, _SENTENCE]
     fix: Annotated[str, _SENTENCE] = ""  # an instruction

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import cache, partial
 from itertools import repeat
 from types import NoneType, UnionType
-from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from entrypoint.base.text import one_line
 from entrypoint.base.values import dataclass, is_dataclass
@@ -192,6 +192,8 @@ def _check(hint: Any, limit: Any = None) -> Check:
     kind, parts = get_origin(hint) or hint, get_args(hint)
     if kind is Annotated:
         return _check(*parts)
+    if kind is Literal:
+        return one_of(*parts)
     if callable(limit):
         check: Check = limit
         return check

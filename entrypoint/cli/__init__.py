@@ -126,10 +126,9 @@ def image() -> None:
         return
     from entrypoint.system import process
 
-    if foreign:
-        outcome = foreign.outcome
-    else:
-        outcome = process.replace(argv, process.environment(), process.cwd())
+    outcome = (
+        foreign.outcome if foreign else process.replace(argv, process.environment(), process.cwd())
+    )
     log(f"{outcome.reason}; exit {outcome.status}")
     log.flush()
     os._exit(outcome.status)
@@ -169,12 +168,12 @@ def _after_own_start(argv: list[str], log: Logger) -> list[str]:
     its status if this process was its parent, or with an error's."""
     from entrypoint.system.image import start as image_start
 
+    status = None
     try:
         if argv[:1] == [_STARTED]:
-            words = image_start.arrive(argv[1:], log)
-            log.flush()
-            return words
-        status = image_start.run_first(argv, log)
+            argv = image_start.arrive(argv[1:], log)
+        else:
+            status = image_start.run_first(argv, log)
     except EntrypointError as error:
         log(f"{error}; exit {error.status}")
         status = error.status

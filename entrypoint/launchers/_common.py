@@ -3,7 +3,7 @@ variables for a node's place among the others; files of templates."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -48,14 +48,21 @@ def refuse_launcher(spec: JobSpec, launcher: str) -> None:
         raise SpecError([problem(spec, "command", summary, f"`{name}`{behind}", hint)])
 
 
-def refuse_elastic(spec: JobSpec, launch: Launch) -> None:
-    """Refuse an elastic job if this launch has a fixed number of nodes. Raises ConfigError."""
+def planned(
+    spec: JobSpec, topology: Topology, name: str, plan: Callable[[JobSpec, Topology], Launch]
+) -> Launch:
+    """Return the plan of the launcher of this name. Raises SpecError and ConfigError as it does, if
+    the command is a launcher itself, or if an elastic job gets a fixed number of nodes."""
+    launch = plan(spec, topology)
+    if not launch.becomes_program:
+        refuse_launcher(spec, name)
     if spec.elastic and launch.min_nodes is None:
         raise ConfigError(
             f"EP120 only torchrun has elastic jobs ({spec.source('nodes')})",
             f"nodes: {spec.elastic}",
             "set launcher: torchrun, or remove nodes",
         )
+    return launch
 
 
 def split_python(

@@ -23,9 +23,8 @@ from entrypoint.launchers._common import (
     file,
     meeting_port,
     place,
-    refuse_elastic,
+    planned,
     refuse_env,
-    refuse_launcher,
     refuse_options,
     split_python,
 )
@@ -230,9 +229,7 @@ def _refusal(
         nodes = tuple(Node(rank, f"worker-{rank}", 1) for rank in range(most))
         topology = replace(topology, nodes=nodes, me=0)
     try:
-        refuse_launcher(spec, name)
-        launch = plan(replace(spec, command=spec.command or ("train.py",)), topology)
-        refuse_elastic(spec, launch)
+        planned(replace(spec, command=spec.command or ("train.py",)), topology, name, plan)
     except (ConfigError, SpecError) as error:
         return " | ".join(error.lines())
     return ""

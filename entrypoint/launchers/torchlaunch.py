@@ -11,10 +11,7 @@ from entrypoint.spec import JobSpec
 ALSO = ("torch.distributed.launch",)  # other names
 
 # Settings that torch.distributed.launch has no options for.
-_OF_TORCHRUN = (
-    *("torch.max_restarts", "torch.rdzv_backend"),
-    *("timeouts.peers", "timeouts.join"),
-)
+_OF_TORCHRUN = ("torch.max_restarts", "torch.rdzv_backend", "timeouts.peers", "timeouts.join")
 
 
 def plan(spec: JobSpec, topology: Topology) -> Launch:

@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Collection, Mapping
 from types import ModuleType
-from typing import Literal, cast
+from typing import Literal
 
 from entrypoint.base import heartbeat, interfaces, supervised
 from entrypoint.base.errors import ConfigError
@@ -16,7 +16,7 @@ from entrypoint.base.registry import choose, load, names
 from entrypoint.base.render import quote_ssh
 from entrypoint.base.text import count
 from entrypoint.base.values import replace
-from entrypoint.launchers._common import file, refuse_elastic, refuse_launcher
+from entrypoint.launchers._common import file, planned
 from entrypoint.launchers._nested import boot_script
 from entrypoint.plan import cpus
 from entrypoint.plan.members import assume_members, attempt_env, check_networks, working
@@ -303,10 +303,7 @@ def _launch(spec: JobSpec, launcher: ModuleType, name: str, topology: Topology) 
             "no command in the spec, none after --",
             "add: -- python train.py, or the spec that names it: --spec job.yaml",
         )
-    launch = cast(Launch, launcher.plan(spec, topology))
-    if not launch.becomes_program:
-        refuse_launcher(spec, name)
-    refuse_elastic(spec, launch)
+    launch = planned(spec, topology, name, launcher.plan)
     return launch if spec.success == "all" else _ending_with_first(spec, launch)
 
 

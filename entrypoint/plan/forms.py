@@ -21,18 +21,18 @@ _NODES = _nouns("NODE HOST MACHINE REPLICA POD CONTAINER")
 # The number of one of these is that of a container.
 _PLACES = _NODES | _nouns("INSTANCE WORKER TASK TRAINER MEMBER PEER ROLE ALLOC COMPLETION GLOBAL")
 _GROUPS = _nouns("GROUP GANG CLUSTER WORLD NAMESPACE ARRAY JOB")  # these have a SIZE
-_UNITS = _PLACES | _GROUPS | {"PROC", "PROCESS"}
-_LISTED = _PLACES - {"HOST", "TASK"}
-_COUNTS = ("NUM", "NUMBER", "COUNT", "TOTAL", "N")
-_INDEXES = ("RANK", "INDEX", "IDX", "ORDINAL")
-_IDS = ("ID", "NO")
-_LEADERS = ("MASTER", "LEADER", "HEAD", "CHIEF", "COORDINATOR", "PRIMARY", "MAIN", "RANK0")
-_SURE_LEADERS = ("LEADER", "RANK0")  # which services do not have
-_ADDRESSES = ("HOST", "HOSTNAME", "ADDR", "ADDRESS", "IP", "FQDN", "ENDPOINT", "URI")
-_LISTS = ("HOSTS", "HOSTNAMES", "IPS", "ADDRS", "ADDRESSES", "ENDPOINTS", "LIST")
-_BETWEEN = ("OF", "IP", "IPV4", "SLOT", "PRIVATE")  # as in NODE_IP_LIST
+_UNITS = _PLACES | _GROUPS | _nouns("PROC PROCESS")
+_LISTED = _PLACES - _nouns("HOST TASK")
+_COUNTS = _nouns("NUM NUMBER COUNT TOTAL N")
+_INDEXES = _nouns("RANK INDEX IDX ORDINAL")
+_IDS = _nouns("ID NO")
+_SURE_LEADERS = _nouns("LEADER RANK0")  # which services do not have
+_LEADERS = _SURE_LEADERS | _nouns("MASTER HEAD CHIEF COORDINATOR PRIMARY MAIN")
+_ADDRESSES = _nouns("HOST HOSTNAME ADDR ADDRESS IP FQDN ENDPOINT URI")
+_LISTS = _nouns("HOSTS HOSTNAMES IPS ADDRS ADDRESSES ENDPOINTS LIST")
+_BETWEEN = _nouns("OF IP IPV4 SLOT PRIVATE")  # as in NODE_IP_LIST
 # Limits, shares, places on this node, and jobs of an array, which are jobs of their own.
-_OTHERS = {"MAX", "MIN", "PER", "LOCAL", "ARRAY"}
+_OTHERS = _nouns("MAX MIN PER LOCAL ARRAY")
 _CAMEL = re.compile("(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|[.-]")
 _JOINED = re.compile("(N)((?:NODE|HOST|TASK|WORKER|PROC|POD)S)|(NODE|PROC)(ID|NUM|NO|LIST)")
 
@@ -90,8 +90,8 @@ def form_of(name: str) -> Form | None:
         return None
     while words and words[-1] in _BETWEEN:
         words.pop()
-    if words and words[-1] in _COUNTS and (unit := _unit(last)):
-        return Form("count", tuple(words[:-1]), unit, is_sure=unit in _NODES)
+    if words and words[-1] in _COUNTS and _unit(last):
+        words[-1], last = last, words[-1]  # NUM_NODES is NODES_NUM
     unit = _unit(words[-1]) if words else ""
     of = tuple(words[:-1] if unit else words)
     if unit and (last in _COUNTS or (last == "SIZE" and unit in _GROUPS)):
@@ -116,10 +116,10 @@ def _address(words: list[str], last: str, unit: str) -> Form | None:
         return Form("list", tuple(words[:-2]), of, number=words[-1])
     if last in _LEADERS:
         return Form("leader", tuple(words))
-    *before, leader = ["", *(words[:-1] if unit else words)]
+    before = words[:-1] if unit else words
+    leader = before.pop() if before else ""
     if leader not in _LEADERS:
         return None
-    before = before[1:]
     is_sure = bool(unit or not before or leader in _SURE_LEADERS)
     return Form("leader", tuple(before), unit, is_sure=is_sure)
 

@@ -25,7 +25,7 @@ MAX_NODES = 16384
 MAX_SLOTS = 4096
 FEWEST_PORTS = 16  # in a range from which ports are chosen: two blocks of the largest size
 # platforms' variables at the beginning of boot commands, with or without a shell
-FOLDER = re.compile(r"\$(?=(?:MA_JOB_DIR|\{MA_JOB_DIR\})(?:/|\Z))\{?(MA_JOB_DIR)\}?")
+FOLDER = re.compile(r"\A\$(?=(?:MA_JOB_DIR|\{MA_JOB_DIR\})(?:/|\Z))\{?(MA_JOB_DIR)\}?")
 # Without a limit, the time for a long text of digits would grow with the square of its length.
 _DECIMAL = r"[-+]?[0-9]{0,400}\.?[0-9]{1,400}([eE][-+]?[0-9]{1,9})?"
 HOW = {  # hints for lists and mappings in text form
@@ -276,9 +276,7 @@ def expanded(text: str, env: Mapping[str, str]) -> str:
     ModelArts' boot commands begin so ("Boot Command"), and it starts those of custom images without
     a shell.
     """
-    match = FOLDER.match(text)
-    folder = env.get(match[1], "") if match else ""
-    return f"{folder.removesuffix('/')}{text[match.end() :]}" if match and folder else text
+    return FOLDER.sub(lambda match: (env.get(match[1]) or match[0]).removesuffix("/"), text)
 
 
 def plain_path(text: str) -> str:

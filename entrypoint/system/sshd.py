@@ -193,8 +193,8 @@ def root_lacks(root: Path = Path("/")) -> str:
     if missing := [name for name, has in needs.items() if not has]:
         return f"no {', '.join(missing)}"
     # For each connection, sshd becomes its own user and sets that one's groups: user_namespaces(7).
-    try:
-        own = root / "proc/self"
+    own = root / "proc/self"
+    with contextlib.suppress(OSError, KeyError, ValueError):
         if (own / "setgroups").read_text().strip() == "deny":
             return "its user namespace does not let it set groups (/proc/self/setgroups is deny)"
         user = pwd.getpwnam("sshd")
@@ -203,8 +203,6 @@ def root_lacks(root: Path = Path("/")) -> str:
             ranges = [[*map(int, line.split())] for line in lines]
             if not any(first <= number < first + most for first, _, most in ranges):
                 return f"its user namespace has no {name} {number}, which is sshd's own"
-    except (OSError, KeyError, ValueError):
-        return ""
     return ""
 
 

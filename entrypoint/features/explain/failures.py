@@ -74,9 +74,10 @@ def about(words: str, width: int) -> str:
     them, or the kinds or signatures that contain them; "" if there are none."""
     cause = judge([words])
     word = words.lower()
-    rows: list[CauseKind | Signature] = [KINDS[word]] if word in KINDS else []
-    rows = rows or [
-        kind for kind in KINDS.values() if word in f"{kind.slug} {kind.meaning}".lower()
+    rows: list[CauseKind | Signature] = [
+        kind
+        for kind in ([KINDS[word]] if word in KINDS else KINDS.values())
+        if word in f"{kind.slug} {kind.meaning}".lower()
     ]
     if cause.lines and not rows:
         return text(cause, width)

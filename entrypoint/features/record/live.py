@@ -82,7 +82,6 @@ class LiveRecord:
         self._written = 0.0
         self._cost = 0.0
         self._is_open = False
-        self._last = ""  # the metrics at the end of the attempt before
         self._warned: set[str] = set()
 
     def begin(self, plan: Plan) -> None:
@@ -126,7 +125,6 @@ class LiveRecord:
         self._write = None
         with contextlib.suppress(Exception):  # as in `saw`
             self._keep()
-            self._last = self._text(self._file.status)
             self._file.timeline = self._observer.recording(time.monotonic(), time.time())
 
     # -- metrics
@@ -156,22 +154,17 @@ class LiveRecord:
     def _metrics(self) -> str:
         """Return the metrics, between two attempts those of the last one; for the server's threads.
         Raises TimeoutError if the event loop is suspended."""
+        from entrypoint.features.record import metrics
 
         async def status() -> JobStatus:
             return self._observer.status(time.monotonic(), self._view())
 
+        known = self._file.status
         if self._is_open:
             asked = asyncio.run_coroutine_threadsafe(status(), self._loop)
             with contextlib.suppress(CancelledError):  # the attempt has ended meanwhile
-                return self._text(asked.result(_PATIENCE))
-        return self._last
-
-    def _text(self, status: JobStatus | None) -> str:
-        if self._server is None or status is None:
-            return ""
-        from entrypoint.features.record import metrics
-
-        return metrics.text(status, self._log.lost)
+                known = asked.result(_PATIENCE)
+        return metrics.text(known, self._log.lost) if known else ""
 
     # -- writing
 

@@ -104,13 +104,10 @@ def _records() -> dict[str, int]:
 def _runs(run_dir: str) -> bool:
     """Return whether the boot of this run directory has not ended, as far as its record says so to
     this user: another user's says nothing."""
-    with contextlib.suppress(OSError, Invalid):
-        try:
-            record = load(record_of(run_dir))
-        except RefusedError:
-            return True
-        return _process_state(record.process) not in _GONE
-    return False
+    try:
+        return _process_state(load(record_of(run_dir)).process) not in _GONE
+    except (OSError, Invalid, RefusedError) as error:
+        return isinstance(error, RefusedError)
 
 
 def _refused(file: str, owner: int) -> RefusedError:

@@ -108,8 +108,8 @@ def without_init(argv: Sequence[str]) -> tuple[str, ...]:
 
 def find(root: str = "") -> tuple[str, ...]:
     """Return the ENTRYPOINT that this image has in a well-known place; () if there is none."""
-    places = (path for path, sign in _PLACES if _exist(root, path, sign))
-    return tuple(places)[:1]
+    places = (pair for pair in _PLACES if all(os.path.exists(root + path) for path in pair))
+    return next(places, ())[:1]
 
 
 def checked(entrypoint: Sequence[str]) -> ImageStart | None:
@@ -143,10 +143,6 @@ def checked(entrypoint: Sequence[str]) -> ImageStart | None:
         " --entrypoint '[\"/run.sh\"]'; or do without, and put what it prepares into start hooks:"
         " --entrypoint none",
     )
-
-
-def _exist(root: str, *paths: str) -> bool:
-    return all(os.path.exists(root + path) for path in paths)
 
 
 def _problem(argv: Sequence[str], cwd: str, status: int) -> str:

@@ -192,7 +192,7 @@ def _context(spec: JobSpec, options: Options) -> dict[str, Any]:
         "mounts": options.mount,
         "grace": round(spec.timeouts.grace) + 10,
         # the API server takes them in this order alone
-        "restarted": sorted([*_RESTARTED, *([_KILLED] if again else [])]),
+        "restarted": sorted([*_RESTARTED, *[_KILLED] * again]),
         "again": again,
         # how often a Pod may be started again; a job that counts its restarts itself ends by that
         "restarts": min(max(RESTARTS, spec.restarts.most), _MOST),
