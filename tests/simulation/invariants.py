@@ -170,6 +170,9 @@ def _suspended(schedule: Schedule, world: World) -> list[str]:
     odd = odd or schedule.mpirun or schedule.gates or max(schedule.starts) > 30
     if odd or others or not schedule.of("freeze"):
         return []
+    stops = [fault.at for fault in schedule.of("stop") if not fault.node]
+    if stops and not 0 < world.first_start < stops[0]:
+        return []  # before the start it leaves alone, and may come back
     ends = {each.rank: _final(world, each.rank) for each in world.containers if each.outcomes}
     own = {fault.node for fault in schedule.of("freeze", "stop") if fault.node}
     own |= world.turned_away
@@ -654,9 +657,11 @@ def _spares(schedule: Schedule, world: World) -> list[str]:
         return [f"only the leader was suspended, and {sorted(team.reasons)} are replaced"]
     if schedule.sick is not None or _is_unfit(schedule):
         return []
-    if own == [*schedule.faults] and all(
-        fault.node >= world.needed and fault.kind in _LOSSES for fault in own
-    ):
+    # Where the leader stands still.
+    others = [fault for fault in schedule.faults if fault not in own]
+    waits = all(fault.seconds < HEARTBEAT for fault in others)
+    only_spares = all(fault.node >= world.needed and fault.kind in _LOSSES for fault in own)
+    if own and only_spares and waits:
         boots = world.containers[0].boots
         if boots > 1 or (status and max(schedule.starts) < own[0].at):
             return [f"only spares were lost, and the job ends with {status} after {boots} attempts"]
