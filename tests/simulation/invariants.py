@@ -168,11 +168,16 @@ def _suspended(schedule: Schedule, world: World) -> list[str]:
     others = {fault.kind for fault in schedule.faults} - {"freeze", "fail", "stop", "user"}
     odd = not _is_usual(schedule) or schedule.look is not None or _is_unfit(schedule)
     odd = odd or schedule.mpirun or schedule.gates or max(schedule.starts) > 30
-    if odd or others or not schedule.of("freeze") or schedule.least:
+    if odd or others or not schedule.of("freeze"):
         return []
+    stops = [fault.at for fault in schedule.of("stop") if not fault.node]
+    if stops and not 0 < world.first_start < stops[0]:
+        return []  # before the start it leaves alone, and may come back
     ends = {each.rank: _final(world, each.rank) for each in world.containers if each.outcomes}
     own = {fault.node for fault in schedule.of("freeze", "stop") if fault.node}
     own |= world.turned_away
+    if schedule.least:  # one that comes late may find that the job is over
+        own |= {it for it, start in enumerate(schedule.starts) if start > world.first_start}
     wrong = []
     for rank, (when, status, reason) in ends.items():
         if status != ends[0][1] and (rank not in own or not status):
@@ -255,8 +260,10 @@ def _restarts(schedule: Schedule, world: World) -> list[str]:
         and leader.boots > 1
     ):
         wrong.append("the job has started again after a program's own failure")
-    # A boot that starts nothing may tell the stop to nodes that had lost their leader.
-    last = max(world.attempts, default=0)
+    # A boot that starts nothing may tell the stop to nodes that had lost their leader; where none
+    # could, there is no such boot.
+    has_lost = schedule.of("freeze", *_AWAY)
+    last = max(world.attempts, default=0) if has_lost else leader.boots
     if world.told_to_stop and last > max(world.told_to_stop):
         wrong.append(
             "the job has started again, and its leader was told to stop before the result was told"
@@ -650,9 +657,11 @@ def _spares(schedule: Schedule, world: World) -> list[str]:
         return [f"only the leader was suspended, and {sorted(team.reasons)} are replaced"]
     if schedule.sick is not None or _is_unfit(schedule):
         return []
-    if own == [*schedule.faults] and all(
-        fault.node >= world.needed and fault.kind in _LOSSES for fault in own
-    ):
+    # Where the leader stands still.
+    others = [fault for fault in schedule.faults if fault not in own]
+    waits = all(fault.seconds < HEARTBEAT for fault in others)
+    only_spares = all(fault.node >= world.needed and fault.kind in _LOSSES for fault in own)
+    if own and only_spares and waits:
         boots = world.containers[0].boots
         if boots > 1 or (status and max(schedule.starts) < own[0].at):
             return [f"only spares were lost, and the job ends with {status} after {boots} attempts"]

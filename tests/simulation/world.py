@@ -923,8 +923,8 @@ class World:
             self.stopped_between.append((self.now, container.rank))
         if container.machine is not None or container.between:
             sure = container.rank == 0 or not self.schedule.of(
-                "kill", "vanish", "cut", "reboot", "blink", "lie", "forge", "freeze"
-            )
+                *split("kill vanish cut sever reboot moved deaf blink lie forge freeze")
+            )  # else its leader may be gone, and it ends alone
             sure = sure and container.rank in self.team  # a spare that is stopped leaves
             # else the first rank may end before the leader is told
             sure = sure and (container.rank == 0 or self.schedule.after_first is None)
@@ -1052,9 +1052,11 @@ class World:
         node that stands still cannot end it."""
         boot = self.containers[0].boots
         odd = {fault.node for fault in self.schedule.of("freeze")}
+        untouched = any(not self.is_disturbed(each.rank) for each in self.containers[1:])
         for node, started_by, until in self.cut_off:
-            # A new leader does not know which other node was silent.
-            is_known = not node or 0 not in self.first_disturbed
+            # A new leader does not know which other node was silent; and that the old one was only
+            # if a worker is there that has lost it so: one that has seen the end of nothing else.
+            is_known = untouched if not node else not self.is_disturbed(0)
             if self.now < until and started_by < boot and is_known:
                 self.violate(f"node-{container.rank} starts a rank, and one of an earlier attempt"
                              f" runs where node-{node} was")  # fmt: skip
@@ -1103,7 +1105,8 @@ class World:
             self.turned_away.add(action.node)
         elif sender.rank == 0 and isinstance(action.message, messages.Release):
             session.released, self.done = True, self.now
-            self.told[action.node] = session.worker_boot(), action.message.status
+            if session.open:
+                self.told[action.node] = session.worker_boot(), action.message.status
             if self.mpirun and self.mpirun.is_passing():
                 self.violate("what ranks have printed is lost")
             if action.message.status == 0 and self.schedule.look is None and not self.all_well():
