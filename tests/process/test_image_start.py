@@ -139,9 +139,10 @@ def test_a_signal_reaches_the_program(
 def test_ctrl_c_reaches_the_program_once(last: str, entry: Path, tmp_path: Path) -> None:
     """the terminal signals the whole group, and nobody repeats it"""
     record = recorded(tmp_path, str(script(tmp_path, "trap : INT", last)))
-    program = "import signal, sys; seen = []; signal.signal(2, lambda *_: seen.append(1)); "
-    program += "print('ready', flush=True); signal.pause(); signal.sigtimedwait([2], 1); "
-    program += "print(f'seen {len(seen)}'); sys.exit(3)"
+    program = "import signal, sys; seen = []; signal.signal(2, lambda *_: seen.append(1))\n"
+    program += "print('ready', flush=True)\n"
+    program += "while not seen: signal.sigtimedwait([signal.SIGUSR1], 0.01)\n"
+    program += "signal.sigtimedwait([signal.SIGUSR1], 1); print(f'seen {len(seen)}'); sys.exit(3)"
     argv = [sys.executable, "-I", "-c", RUN, str(entry), str(record), sys.executable, "-c", program]
     pid, terminal = pty.fork()
     if not pid:
