@@ -270,7 +270,7 @@ def test_the_program_s_own_secrets(namespace: Namespace) -> None:
     """the Secret `demo-env`: each of its keys is a variable of the program"""
     (namespace.folder / "FILE").write_text("STORAGE_KEY=k-4711\n")
     namespace.typed("kubectl create secret generic demo-env --from-env-file=FILE")
-    check = '[ "$STORAGE_KEY" = k-4711 ] && echo "rank $OMPI_COMM_WORLD_RANK has it"'
+    check = '[ k-4711 = "$STORAGE_KEY" ] && echo "rank $OMPI_COMM_WORLD_RANK has it"'
     namespace.start(SPEC.replace("/out/train.sh", f"-c, '{check}'"), 2)
     assert namespace.ended(2) == [0, 0], namespace.said()
     assert namespace.printed(" has it") == 2
