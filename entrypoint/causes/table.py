@@ -102,7 +102,7 @@ class Signature(NamedTuple):
     # of a line with the needle; linear. "" means that the needle is enough
     pattern: str = ""
     also: str = ""  # literal that must be somewhere else in the output
-    # of a site's row: how many times as long as a usual pattern it may take; 0 of ours
+    # of a site's row: how many times as long as a usual pattern it may take; else 0
     cost: int = 0
 
     def match(self, line: str) -> dict[str, str] | None:

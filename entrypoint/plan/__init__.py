@@ -104,7 +104,7 @@ def _with_env(
     launch: Launch, facts: Facts, spec_env: Collection[str], topology: Topology
 ) -> Launch:
     """Return the launch without the defaults for which the user has a value, and without the
-    corrections of what the container does not have; with the folder of an account of ours."""
+    corrections of what the container does not have; with the home that `_account` gives."""
     users = {*inherited(facts.env), *facts.mpi_params, *spec_env}
     programs = tuple(
         replace(

@@ -31,7 +31,7 @@ _ANSWER = 60.0  # seconds within which a parent that is there answers
 
 
 @dataclass(frozen=True)
-class End:
+class StartResult:
     """How the image's own start ended."""
 
     status: int | None  # as in a shell; None if it did not end in time
@@ -39,7 +39,9 @@ class End:
     is_left: bool  # whether image-entry was still running: nobody has waited for its status
 
 
-def run(argv: Sequence[str], env: Mapping[str, str], cwd: str, mark: str, limit: float = 0) -> End:
+def run(
+    argv: Sequence[str], env: Mapping[str, str], cwd: str, mark: str, limit: float = 0
+) -> StartResult:
     """Run the start, whose image-entry calls `reach` with this mark, and return how it ended.
 
     image-entry is reached once. With a limit, in seconds, each time counts, and processes that the
@@ -74,7 +76,9 @@ def _address(mark: str) -> str:
     return f"\0entrypoint-{mark}"
 
 
-def _watch(child: int, listener: socket.socket, limit: float, signals: set[signal.Signals]) -> End:
+def _watch(
+    child: int, listener: socket.socket, limit: float, signals: set[signal.Signals]
+) -> StartResult:
     """Pass signals on until the start has ended or its time is over."""
     deadline = time.monotonic() + limit
     entry = reached = 0
@@ -94,7 +98,7 @@ def _watch(child: int, listener: socket.socket, limit: float, signals: set[signa
             status = _reap(child)
         elif received.si_code <= 0:  # of a process: the kernel's, such as Ctrl-C, reach the group
             _forward(received.si_signo, entry, child)
-    return End(status, reached, bool(entry) and not proc.has_ended(entry))
+    return StartResult(status, reached, bool(entry) and not proc.has_ended(entry))
 
 
 def _accept(listener: socket.socket, child: int) -> int:
