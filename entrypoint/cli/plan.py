@@ -24,7 +24,7 @@ COMMAND = Command(
 
 def act(args: argparse.Namespace, log: Logger) -> int:
     """Print the plan. Returns 0, or the status with which `run` would refuse it."""
-    from entrypoint.plan import locate, settle
+    from entrypoint.plan import located, settle
     from entrypoint.plan.show import plan_json, plan_text
     from entrypoint.system import checks
 
@@ -32,14 +32,16 @@ def act(args: argparse.Namespace, log: Logger) -> int:
     spec = inputs.with_program(args, spec)
     unknown = []
     try:
-        topology = locate(spec, facts)
+        spec, topology = located(spec, facts)
     except ConfigError as error:  # as on a laptop, which is none of the nodes
         if not error.summary.startswith("EP202"):
             raise
         unknown = [error.outcome]
         spec = replace(spec, node_rank=0)
-        topology = locate(spec, facts)
+        spec, topology = located(spec, facts)
         log("this is the plan of worker-0; --node-rank 1 shows that of worker-1")
+    for warning in spec.renamed:
+        log(f"warning: {warning}")
     plan, refused = checks.dry_run(spec, facts, settle(spec, facts, topology), log)
     refused = [*unknown, *refused]
     if args.json:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Mapping
-from types import ModuleType
 from typing import Literal
 
 from entrypoint.base import heartbeat, interfaces, supervised
@@ -14,7 +13,6 @@ from entrypoint.base.errors import ConfigError
 from entrypoint.base.model import EnvVar, Facts, File, Launch, Members, NodeReport, Plan, Topology
 from entrypoint.base.registry import choose, load, names
 from entrypoint.base.render import quote_ssh
-from entrypoint.base.text import count
 from entrypoint.base.values import replace
 from entrypoint.launchers._common import file, planned
 from entrypoint.launchers._nested import boot_script
@@ -23,7 +21,7 @@ from entrypoint.plan.members import assume_members, attempt_env, check_networks,
 from entrypoint.plan.numbering import inherited
 from entrypoint.plan.topology import build, no_spares, site_of
 from entrypoint.platforms import READ_REASONS
-from entrypoint.spec import JobSpec, logs
+from entrypoint.spec import JobSpec, for_launcher, logs
 
 # What only concerns the process it was set for, or must not reach a program at all.
 _HIDDEN = {
@@ -44,6 +42,12 @@ def locate(spec: JobSpec, facts: Facts) -> Topology:
     """
     device = choose("devices", spec.device, facts, "cpu").device(facts)
     return build(spec, facts, site_of(spec.platform, facts), device)
+
+
+def located(spec: JobSpec, facts: Facts) -> tuple[JobSpec, Topology]:
+    """Return the topology, as `locate` does, and the spec as the job's launcher reads it."""
+    topology = locate(spec, facts)
+    return for_launcher(spec, _launcher(spec, topology)), topology
 
 
 def without_boot_script(spec: JobSpec) -> tuple[JobSpec, str]:
@@ -69,12 +73,12 @@ def settle(
     cannot be planned.
     """
     topology = topology or locate(spec, facts)
+    name = _launcher(spec, topology)
+    spec = for_launcher(spec, name)
     members = members or assume_members(topology, facts, spec.network.asked)
     check_networks(spec, facts, topology, members, replaced)
-    launcher = _launcher(spec, topology)
-    name = launcher.__name__.rpartition(".")[2]
     places = working(topology, members, replaced)
-    launch = _launch(spec, launcher, name, places)
+    launch = _launch(spec, name, places)
     if topology.spares and launch.needs_rank_table:  # which gives each node a fixed place
         raise no_spares(spec, f"{name} takes each node's ranks from a rank table")
     mode, no_roll_call = _mode(spec, topology, launch, name)
@@ -135,33 +139,6 @@ def _env_files(launch: Launch, facts: Facts, env: tuple[EnvVar, ...]) -> list[Fi
     variables = environment(facts.env, env).items()
     text = "".join(f"{name}={value}\0" for name, value in variables if name not in of_each)
     return [File(supervised.ENV_FILE, text, "the environment", secret=True)]
-
-
-def unused_log_dir(spec: JobSpec, plan: Plan) -> str:
-    """Return a warning if the user names a directory for logs and nothing writes one; else "".
-
-    A variable gives none: it may be there for other jobs. One node of a job says it.
-    """
-    topology = plan.topology
-    is_asked = spec.source("log_dir").origin in ("flag", "spec")
-    is_used = topology.log_dir in plan.launch.folders or spec.netcheck.when == "before"
-    if not is_asked or is_used or not topology.is_leader:
-        return ""
-    where = spec.setting("log_dir")
-    hint = "add --log-files ranks for a copy of each rank's output, or remove it"
-    return f"EP131 nothing writes logs into {topology.log_dir} | {where} | {hint}"
-
-
-def unshown(spec: JobSpec, plan: Plan) -> str:
-    """Return a warning if `logs.show` names no rank of the job, so that none is printed; else "".
-    One node of a job says it."""
-    show = spec.logs.show
-    if show == logs.ALL or not plan.topology.is_leader:
-        return ""
-    if any(int(part.partition("-")[0]) < plan.ranks for part in show.split(",")):
-        return ""
-    detail = f"{spec.setting('logs.show')} is {show}; {count(plan.ranks, 'rank')}, from 0"
-    return f"EP131 logs.show names no rank of this job | {detail} | name some, or remove it"
 
 
 def _with_logs(launch: Launch, spec: JobSpec, topology: Topology) -> Launch:
@@ -244,15 +221,15 @@ def rendered(spec: JobSpec, facts: Facts, origin: str) -> list[File]:
     files = [_sshd_config(spec, facts, topology, origin)]
     for name in names("launchers"):
         if write := getattr(load("launchers", name), "script", None):
-            files.append(write(spec, topology, origin))
+            files.append(write(for_launcher(spec, name), topology, origin))
     return files
 
 
-def _launcher(spec: JobSpec, topology: Topology) -> ModuleType:
+def _launcher(spec: JobSpec, topology: Topology) -> str:
     """The launcher asked for; else what platform or device ask for; else mpirun for many ranks, and
     plain for one."""
     default = "mpirun" if topology.world_size > 1 else "plain"
-    return load("launchers", spec.launcher or topology.launcher or default)
+    return spec.launcher or topology.launcher or default
 
 
 def _mode(
@@ -291,7 +268,7 @@ def _needs_roll_call(spec: JobSpec, launch: Launch, launcher: str) -> str:
     return next((name for name, needs in needy.items() if needs), "")
 
 
-def _launch(spec: JobSpec, launcher: ModuleType, name: str, topology: Topology) -> Launch:
+def _launch(spec: JobSpec, name: str, topology: Topology) -> Launch:
     """Return what the launcher of this name starts.
 
     Raises ConfigError if there is no program, or if the launcher cannot do what is asked for,
@@ -303,7 +280,7 @@ def _launch(spec: JobSpec, launcher: ModuleType, name: str, topology: Topology) 
             "no command in the spec, none after --",
             "add: -- python train.py, or the spec that names it: --spec job.yaml",
         )
-    launch = planned(spec, topology, name, launcher.plan)
+    launch = planned(spec, topology, name, load("launchers", name).plan)
     return launch if spec.success == "all" else _ending_with_first(spec, launch)
 
 

@@ -35,7 +35,7 @@ def start(job: Cluster, how: str, stacks: str, python: str, **more: str) -> None
         "PYTHON": python,
         "PATH": VENV if stacks == "py-spy" else os.environ["PATH"],
         "OMP_NUM_THREADS": "1",
-        "ENTRYPOINT_TORCH_PORT": str(free_port()),
+        "ENTRYPOINT_PORT": str(free_port()),
         "ENTRYPOINT_STALL_MINUTES": str(MINUTES),
         "ENTRYPOINT_STALL_STACKS": stacks,
         "ENTRYPOINT_STALL_LINE": "step {step}",

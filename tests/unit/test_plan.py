@@ -30,6 +30,7 @@ from entrypoint.base.values import replace
 from entrypoint.node import _deadline
 from entrypoint.plan import topology as topologies
 from entrypoint.plan.show import plan_json, plan_text
+from entrypoint.plan.unused import unused
 from entrypoint.spec import JobSpec, Override, load
 from entrypoint.system import checks
 
@@ -535,7 +536,7 @@ YIELD = "OMPI_MCA_mpi_yield_when_idle"
         (4.0, "", {}, None),
         (None, "", {}, None),
         (3.5, "", {}, "1"),
-        (2.0, "mpi: {mca_args: -mca mpi_yield_when_idle 0}", {}, None),
+        (2.0, "env: {OPENMPI_MCA_ARGS: -mca mpi_yield_when_idle 0}", {}, None),
         (2.0, f"env: {{{YIELD}: '0'}}", {}, "0"),
         (2.0, "", {YIELD: "0"}, "0"),  # the container's own choice
         (2.0, "launcher: plain", {}, None),
@@ -691,7 +692,7 @@ def test_a_directory_for_logs_that_nothing_uses(
     spec, _ = settle(text, facts(), env=env)
     hint = "add --log-files ranks for a copy of each rank's output, or remove it"
     said = f"EP131 nothing writes logs into /logs | {asked_by} | {hint}"
-    assert planning.unused_log_dir(spec, build(text, env=env)) == (said if asked_by else "")
+    assert unused(spec, build(text, env=env)) == ([said] if asked_by else [])
 
 
 @pytest.mark.parametrize(
@@ -701,7 +702,7 @@ def test_a_directory_for_logs_that_nothing_uses(
 def test_ranks_to_show_that_the_job_does_not_have(show: str, is_told: bool) -> None:
     text = f"logs: {{show: '{show}'}}\nlauncher: jax\nslots: 2"
     spec, _ = settle(text, facts())
-    told = planning.unshown(spec, build(text))
+    told = "".join(unused(spec, build(text)))
     assert told.startswith("EP131 logs.show names no rank of this job | ") == is_told
 
 
