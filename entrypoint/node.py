@@ -154,7 +154,7 @@ def _attempts(
         # A stop that came too late for this attempt stops the next one, whose sessions tell the
         # other nodes.
         log(f"{over}; {'telling the other nodes to stop' if signals.stopped else 'starting again'}")
-        team = None if isinstance(machine, Worker) else machine.membership.next_team()
+        team = None if isinstance(machine, Worker) else machine.membership.roster.next_team()
         topology = replace(attempt.plan.topology, attempt=history.attempt)
         plan = replace(attempt.plan, topology=topology)
         if machine.state.has_started and plan.inquiry:

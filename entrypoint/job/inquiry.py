@@ -88,7 +88,7 @@ class InquiryDriver(Part):
         if self._dialogue is None:
             self._state.enter(Phase.INQUIRY)
             # Those that wait are not a part of the job that then starts.
-            reports = self._membership.ask(members, all_nodes=inquiry.instead)
+            reports = self._membership.roster.ask(members, all_nodes=inquiry.instead)
             self._dialogue = inquiry.dialogue(self._state.plan, reports)
             self._ask(self._dialogue.begin(self._machine.now))
         return True
@@ -106,7 +106,7 @@ class InquiryDriver(Part):
 
     def lose(self, node: int, why: str, has_left: bool = True) -> None:
         """A node will answer nothing any more."""
-        if (dialogue := self._running()) and node in self._membership.asked:
+        if (dialogue := self._running()) and node in self._membership.roster.asked:
             self._close(node)
             self._ask(dialogue.lose(node, why, has_left, self._machine.now))
 
@@ -144,7 +144,7 @@ class InquiryDriver(Part):
         if end.files:
             self._machine.act(actions.WriteFiles(end.files))
         for node, why in end.unfit:
-            self._membership.replace_next(node, why)
+            self._membership.roster.replace_next(node, why)
         if end.outcome:
             self._decide(end.outcome)
         else:

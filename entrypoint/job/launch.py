@@ -74,7 +74,7 @@ class LaunchMonitor(Part):
 
     def _show_placement(self) -> None:
         self._machine.log(words := placement(self.heard.placed))
-        names = [self._host(node) for node in self._membership.team.nodes]
+        names = [self._host(node) for node in self._membership.roster.team.nodes]
         empty = without_rank(names, self.heard.placed)
         # then the user decides where ranks run
         chosen = self._spec.mpi.hostfile or self._spec.mpi.np

@@ -4,7 +4,7 @@ the leader share."""
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from entrypoint.base.model import Outcome
@@ -13,6 +13,9 @@ from entrypoint.job import actions, messages
 from entrypoint.job.membership import Membership
 from entrypoint.job.scheduler import Then
 from entrypoint.job.state import JobState
+
+# By the class of an event, which it gets, or of a message, which it gets with its node.
+Handlers = Mapping[type, Callable[..., object]]
 
 
 class Outbox:

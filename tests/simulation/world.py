@@ -632,7 +632,7 @@ class Container:
         assert self.machine is not None
         then = self.machine.state.next_history()
         if isinstance(self.machine, Leader):
-            self.team = self.machine.membership.next_team()
+            self.team = self.machine.membership.roster.next_team()
             self._world.replaced = {*self.team.reasons}
             faults = self.team.faults.items()
             self._world.barred = {node for node, number in faults if number >= FAULTS}
@@ -1014,7 +1014,7 @@ class World:
             return
         self.watched_start = start  # every node gets a message then; all are watched with the first
         for each in self.containers:
-            is_there = each.is_awake() and leader.membership.works(each.rank)
+            is_there = each.is_awake() and leader.membership.roster.works(each.rank)
             state = each.gate.problem(self.now) if is_there else ""
             if state and not self.is_disturbed(each.rank):
                 self.violate(f"the job starts, and node-{each.rank} {state}")

@@ -51,6 +51,11 @@ LAUNCHERS = {path.stem for path in (PACKAGE / "launchers").glob("[a-z]*.py")} - 
 }
 # Names that only job/membership/ knows of those in job/.
 MEMBERSHIP = {"spares", "min_nodes", "gate"}
+# The objects that it has, and the methods that change a collection in place.
+MEMBERSHIP_OBJECTS = {"membership", "roster", "quorum", "participants", "earlier"}
+CHANGES = set(split("add append clear discard extend insert pop popitem remove setdefault update"))
+MOST_OF_A_CLASS = {"lines": 300, "methods": 25, "attributes": 20}
+LARGE = {"Worker"}  # 40 methods, 22 attributes, 405 lines
 
 Sources = Mapping[str, str]  # path in the package, such as system/keys.py -> its text
 Rule = Callable[[Sources], list[str]]
@@ -224,6 +229,86 @@ def membership_acts(sources: Sources) -> list[str]:
     ]
 
 
+def membership_written(sources: Sources) -> list[str]:
+    """The state of the membership is changed by its own verbs alone: elsewhere, no attribute below
+    one of its objects is assigned, deleted or changed in place."""
+    wrong = []
+    for path, text in sources.items():
+        if path.startswith("job/membership/"):
+            continue
+        tree = parse(text)
+        owners = MEMBERSHIP_OBJECTS | {
+            target.id
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Assign)
+            for target, value in pairs_of(node)
+            if isinstance(target, ast.Name)
+            and getattr(value, "attr", "").strip("_") in MEMBERSHIP_OBJECTS
+        }
+        for node in ast.walk(tree):
+            is_written = isinstance(getattr(node, "ctx", None), (ast.Store, ast.Del))
+            is_changed = isinstance(node, ast.Attribute) and node.attr in CHANGES
+            if not (is_written or is_changed) or isinstance(node, ast.Name):
+                continue
+            # `self._roster = ...` is a reference; `self._roster.team = ...` is a write.
+            below = getattr(node, "value", None)
+            if is_changed or isinstance(node, ast.Subscript):
+                below = getattr(below, "value", None)
+            names = {getattr(each, "attr", getattr(each, "id", "")) for each in chain(below)}
+            if {name.strip("_") for name in names} & owners:
+                wrong.append(f"{path}:{node.lineno}: {ast.unparse(node)}")  # type: ignore[attr-defined]
+    return wrong
+
+
+def pairs_of(node: ast.Assign) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """Each target of an assignment with its value."""
+    for target in node.targets:
+        if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+            yield from zip(target.elts, node.value.elts, strict=True)
+        else:
+            yield target, node.value
+
+
+def chain(node: ast.AST | None) -> Iterator[ast.AST]:
+    """An expression such as a.b[0].c, and what it is a part of: a.b[0], a.b, a."""
+    while node is not None:
+        yield node
+        node = getattr(node, "value", None)
+
+
+def classes(sources: Sources) -> list[str]:
+    """No class of job/ is large: its attributes are those that its own methods and body assign."""
+    wrong = []
+    for path, text in sources.items():
+        for node in ast.walk(parse(text)) if path.startswith("job/") else ():
+            if not isinstance(node, ast.ClassDef):
+                continue
+            methods = [each for each in node.body if isinstance(each, ast.FunctionDef)]
+            attributes = {
+                each.attr
+                for each in ast.walk(node)
+                if isinstance(each, ast.Attribute)
+                and isinstance(each.ctx, ast.Store)
+                and ast.unparse(each.value) == "self"
+            } | {
+                ast.unparse(target)
+                for each in node.body
+                if isinstance(each, (ast.Assign, ast.AnnAssign))
+                for target in (each.targets if isinstance(each, ast.Assign) else [each.target])
+            }
+            numbers = {
+                "lines": (node.end_lineno or 0) - node.lineno + 1,
+                "methods": len(methods),
+                "attributes": len(attributes),
+            }
+            wrong += [
+                f"{path}:{node.lineno}: {node.name} has {number} {what}"
+                for what, number in numbers.items()
+                if number > MOST_OF_A_CLASS[what] and node.name not in LARGE
+            ]
+    return wrong
+
+
 # --------------------------------------------------------------------------------------------------
 # The rules, and their controls
 
@@ -237,6 +322,8 @@ RULES = [
     launchers_by_name,
     membership_elsewhere,
     membership_acts,
+    membership_written,
+    classes,
 ]
 
 
@@ -293,6 +380,15 @@ BREACHES = [
     (membership_elsewhere, "job/state.py", "least = x\nmin_nodes = 2", "2: min_nodes"),
     (membership_elsewhere, "job/a.py", "make(gate=1)", "1: gate"),
     (membership_acts, "job/membership/a.py", "state.scheduler.now", "1: scheduler"),
+    (membership_written, "job/ends.py", "self._membership.participants.failed = True", "1: self._membership.participants.failed"),
+    (membership_written, "job/a.py", "self._quorum.has_name |= True", "1: self._quorum.has_name"),
+    (membership_written, "job/a.py", "self._roster.awaited.discard(0)", "1: self._roster.awaited.discard"),
+    (membership_written, "job/a.py", "del self.membership.roster.losses[0]", "1: self.membership.roster.losses[0]"),
+    (membership_written, "job/a.py", "x, it = 1, self._participants\nit.awaited.add(1)", "2: it.awaited.add"),
+    (membership_written, "node.py", "machine.membership.roster.team = x", "1: machine.membership.roster.team"),
+    (classes, "job/a.py", "class A:\n" + "    x = 1\n" * 300, "1: A has 301 lines"),
+    (classes, "job/a.py", "class A:\n" + "    def f(self): ...\n" * 26, "1: A has 26 methods"),
+    (classes, "job/a.py", "class A:\n" + "".join(f"    x{n} = 1\n" for n in range(21)), "1: A has 21 attributes"),
 ]  # fmt: skip
 
 
@@ -320,6 +416,9 @@ def test_a_breach_is_named(rule: Rule, path: str, text: str, breach: str) -> Non
         (membership_elsewhere, "job/membership/__init__.py", "topology.spares"),
         (membership_elsewhere, "plan/team.py", "topology.spares"),
         (membership_acts, "job/rollcall.py", "state.scheduler.now"),
+        (membership_written, "job/a.py", "self._quorum = membership.quorum"),
+        (membership_written, "job/a.py", "self._participants.ended(1)\nrows.pop(roster.here)"),
+        (membership_written, "job/membership/a.py", "self._roster.team = x"),
         (membership_elsewhere, "job/messages.py", 'x = "spares"  # of a gate'),
     ],
 )

@@ -15,6 +15,7 @@ from entrypoint.features.health.report import CheckOptions, inquiry
 from entrypoint.job import actions, events, messages
 from entrypoint.job.history import History
 from entrypoint.job.leader import Leader
+from entrypoint.job.membership.team import Team
 from entrypoint.job.stall.stacks import ProcessStack
 from entrypoint.job.worker import Worker
 from entrypoint.plan import settle
@@ -81,6 +82,7 @@ class Node:
         launcher: str = "mpirun",
         check: bool = False,
         checking: bool = False,
+        team: Team | None = None,
         **settings: Any,
     ) -> None:
         given = (
@@ -96,7 +98,7 @@ class Node:
         self.launch = draft.launch
         self.hello = replace(SAMPLES[messages.Hello], launcher=draft.task)
         self.machine: Any = (
-            Worker(job, draft, History()) if me else Leader(job, FACTS, draft, History())
+            Worker(job, draft, History()) if me else Leader(job, FACTS, draft, History(), team)
         )
         self.told(events.Started())
         self.told(events.KeysReady())

@@ -155,7 +155,7 @@ class StallDetector(Part):
             who = f"; {report.blamed}" if report.blamed else ""
             outcome = RetryError(f"EP610 the job stalled: {reason}{who}").outcome
             if len(nodes) == 1:
-                self._membership.fault(min(nodes), outcome.reason)
+                self._membership.roster.fault(min(nodes), outcome.reason)
             self._decide(outcome)
         else:
             most = duration(_WHOLE * self._limit)
