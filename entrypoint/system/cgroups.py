@@ -25,6 +25,11 @@ NO_LIMIT = 1 << 62
 _MEMORY_EVENTS = {2: "memory.events", 1: "memory.oom_control"}
 _MEMORY_LIMIT = {2: "memory.max", 1: "memory.limit_in_bytes"}
 _MEMORY_PEAK = {2: "memory.peak", 1: "memory.max_usage_in_bytes"}
+# and how much is used, with the line of memory.stat for the page cache that the kernel takes first
+_MEMORY_USE = {
+    2: ("memory.current", "inactive_file"),
+    1: ("memory.usage_in_bytes", "total_inactive_file"),
+}
 _PROCESSES_EVENTS = dict.fromkeys((2, 1), "pids.events")
 _PROCESSES_LIMIT = dict.fromkeys((2, 1), "pids.max")
 _MOUNTS = {2: "cgroup2", 1: "cgroup"}  # kinds of file system
@@ -56,6 +61,24 @@ class Memory(_Counter):
 
     def __init__(self, root: Path = Path("/")) -> None:
         super().__init__(root, "memory", _MEMORY_EVENTS, "oom_kill")
+        self._limited = [
+            (folder / name, folder / _MEMORY_USE[version][0], _MEMORY_USE[version][1])
+            for version, name in _MEMORY_LIMIT.items()
+            for folder in _folders(root, version, "memory")
+        ]
+
+    def use(self) -> tuple[int, int] | None:
+        """Return the bytes that are used of this cgroup's limit, without page cache that gives way,
+        and the limit; with nested limits, where the least is left. None without a limit."""
+        found = []
+        for limit_file, use_file, cache in self._limited:
+            with contextlib.suppress(OSError, ValueError):  # "max" is no limit
+                limit = int(limit_file.read_text())
+                if limit < NO_LIMIT:
+                    used = int(use_file.read_text())
+                    used -= proc.number(use_file.with_name("memory.stat"), cache) or 0
+                    found.append((max(0, used), limit))
+        return min(found, key=lambda each: each[1] - each[0], default=None)
 
     def oom_killed(self) -> str | None:
         """Return a sentence if the kernel killed a process for memory since the watch began; else
