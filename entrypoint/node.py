@@ -25,7 +25,7 @@ from entrypoint.extensions import Extensions, Gate, LoopView
 from entrypoint.job import actions, events, messages
 from entrypoint.job.answer import node_info
 from entrypoint.job.driver import Driver
-from entrypoint.job.failure import ended, reopens
+from entrypoint.job.failure import reopens, stopped
 from entrypoint.job.history import FIRST, History, described
 from entrypoint.job.waits import KILL_MARGIN
 from entrypoint.job.worker import Worker
@@ -149,8 +149,7 @@ def _attempts(
         number = f"{history.attempt - 1} of {restarts.most + 1}"
         over = f"attempt {number} is over{described(history, restarts)}: {outcome.reason}"
         if signals.stopped and not coordinated:
-            status = 128 + signals.stopped
-            return Outcome(status, f"EP611 {ended('this node', status, over)}")
+            return stopped("this node", signals.stopped, over)
         # A stop that came too late for this attempt stops the next one, whose sessions tell the
         # other nodes.
         log(f"{over}; {'telling the other nodes to stop' if signals.stopped else 'starting again'}")

@@ -163,20 +163,21 @@ def reopens(not_ready: Outcome | None, failure: Outcome) -> bool:
     return not_ready is None and failure.status == CantCreateError.status
 
 
-_VERBS = (" exited with ", " was ended by ")
-
-
 def ended(what: str, status: int, why: str = "") -> str:
-    """How something ended, in words; `why` may be a whole message."""
+    """How something ended, in words; `why` may be a whole message. Of a status above 128 nobody
+    knows whether a signal has ended it, or a command of its shell, or it has exited with that."""
     if why.startswith("EP"):
         return why
-    because = f", {why}" if why else ""
     name = signal_name(status - 128)
-    return (
-        f"{what} was ended by {name} ({status}){because}"
-        if name
-        else f"{what} exited with {status}{because}"
-    )
+    signal = name and f" (128 + {name})"
+    return f"{what} exited with {status}{signal}{why and f', {why}'}"
+
+
+def stopped(what: str, signum: int, over: str = "") -> Outcome:
+    """The outcome of what has received this signal; `over`: what has ended before."""
+    status = 128 + signum
+    name = signal_name(signum)
+    return Outcome(status, f"EP611 {what} was ended by {name} ({status}){over and f', {over}'}")
 
 
 def of_program(end: ProgramExit) -> Outcome:
@@ -253,10 +254,9 @@ def on_node(end: ProgramExit, host: str, where: str) -> ProgramExit:
 def _placed(reason: str, where: str) -> str:
     """Return a message with its place: before its verb, if that is the end of a program, else
     before its hint, which is not for that place alone."""
-    for verb in _VERBS:
-        subject, _, rest = reason.partition(verb)
-        if rest and not subject.endswith("this node"):
-            return f"{subject} on {where}{verb}{rest}"
+    subject, verb, rest = reason.partition(" exited with ")
+    if rest:
+        return f"{subject} on {where}{verb}{rest}"
     summary, detail, hint = message_parts(reason)
     if hint:
         return f"{summary} | {detail} on {where} | {hint}"

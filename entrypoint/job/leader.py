@@ -15,7 +15,7 @@ from entrypoint.base.phases import Phase
 from entrypoint.base.wire import Invalid
 from entrypoint.job import actions, events, messages
 from entrypoint.job.attempt import Attempt
-from entrypoint.job.failure import ended
+from entrypoint.job.failure import stopped
 from entrypoint.job.membership import Elastic, Refuse, TakeIn
 from entrypoint.job.peers import Peer
 
@@ -267,8 +267,7 @@ class Leader(Attempt):
     def _on_signalled(self, event: events.Signalled) -> None:
         if event.again:
             self._force_stop()
-        status = 128 + event.signum
-        outcome = Outcome(status, f"EP611 {ended('the job', status)}")
+        outcome = stopped("the job", event.signum)
         has_begun = (
             self.state.has_started or self._has_run() or self.state.has_entered(Phase.INQUIRY)
         )

@@ -20,8 +20,8 @@ class Peer:
     local: str  # this node's address in its session
     heard: float  # when it last sent something
     lost: bool = False
-    answered: float = 0.0  # when it last answered a ping
-    memory: tuple[int, int] | None = None  # bytes that it used then, and its limit
+    # what its container uses and its limit, in bytes, at its last answer to a ping, and when
+    memory: tuple[int, int, float] | None = None
 
 
 class Peers(dict[int, Peer]):
@@ -57,9 +57,8 @@ class Peers(dict[int, Peer]):
 
     def pong(self, node: int, memory: tuple[int, int] | None, now: float) -> None:
         """Note what the answer of a node to a ping says of its memory; this node is no peer."""
-        if peer := self.get(node):
-            peer.answered = now
-            peer.memory = memory
+        if node in self:
+            self[node].memory = memory and (*memory, now)
 
     def reports(self) -> dict[int, NodeReport]:
         """Return what each has answered."""
@@ -97,10 +96,10 @@ class Peers(dict[int, Peer]):
         words = f"nothing heard of it for {seconds:.0f}s"
         if seconds <= self.limit:
             words = f"its session ended, last message {seconds:.1f}s before"
-        used, limit = peer.memory or (0, 1)
+        used, limit, when = peer.memory or (0, 1, now)
         if used < _NEARLY_FULL * limit:
             return words
-        answer = f"at its last answer, {now - peer.answered:.1f}s before"
+        answer = f"at its last answer, {now - when:.1f}s before"
         return f"{words}; its container used {size(used)} of {size(limit)} {answer}"
 
     def may_be_lost(self, since: float) -> bool:

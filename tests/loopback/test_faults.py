@@ -165,7 +165,9 @@ def test_a_daemon_that_is_killed_is_named_at_once_with_its_node(cluster: Make) -
     all_up(job)
     os.kill(child(job, 1, "orted", "prted"), signal.SIGKILL)
     assert job.ends() == {0: 75, 1: 75, 2: 75}, job.both()
-    words = "EP608 mpirun's daemon orted on worker-1 (node-1) was ended by SIGKILL (137); exit 75"
+    words = (
+        "EP608 mpirun's daemon orted on worker-1 (node-1) exited with 137 (128 + SIGKILL); exit 75"
+    )
     assert all(words in job.err(node) for node in range(3)), job.both()
     assert job.survivors() == []
 

@@ -113,6 +113,21 @@ def test_a_node_is_not_to_blame_for_a_loss_after_the_leader_was_suspended(
     assert (job.reason, job.outcome.cause is not None) == (reason, has_cause)
 
 
+@pytest.mark.parametrize(
+    ("why", "reason"),
+    [
+        ("", "EP601 rank 4 on worker-2 (c) exited with 143 (128 + SIGTERM)"),
+        ("so", "EP601 rank 4 on worker-2 (c) exited with 143 (128 + SIGTERM), so"),
+        ("EP410 no log | full | make room", "EP410 no log | full on worker-2 (c) | make room"),
+    ],
+)
+def test_a_rank_s_end_names_its_node(why: str, reason: str) -> None:
+    job = Running()
+    job.hears(messages.RankEnd(4, 143, (), why), sender=2)
+    job.waits(5.0)
+    assert job.reason == reason
+
+
 GIB = 1 << 30
 
 
@@ -186,7 +201,7 @@ def test_a_killed_rank_is_the_cause_once_every_node_has_answered_twice(before: b
     assert job.reason == (
         "EP600 rank 3 on worker-1 (b) exited with 7"
         if before
-        else "EP601 rank 4 on worker-2 (c) was ended by SIGKILL (137)"
+        else "EP601 rank 4 on worker-2 (c) exited with 137 (128 + SIGKILL)"
     )
 
 

@@ -99,8 +99,8 @@ def test_a_launcher_that_fails_after_a_rank_leaves_others_their_time_to_report()
     [
         (1, "", None),
         (128, "", None),
-        (137, "", "75 EP608 mpirun's daemon orted on worker-1 (b) was ended by SIGKILL (137)"),
-        (137, "out of memory", "75 EP608 mpirun's daemon orted on worker-1 (b) was ended by SIGKILL (137), out of memory"),
+        (137, "", "75 EP608 mpirun's daemon orted on worker-1 (b) exited with 137 (128 + SIGKILL)"),
+        (137, "out of memory", "75 EP608 mpirun's daemon orted on worker-1 (b) exited with 137 (128 + SIGKILL), out of memory"),
     ],
 )  # fmt: skip
 def test_a_daemon_that_was_killed_ends_the_job_at_once(
