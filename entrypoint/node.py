@@ -9,7 +9,6 @@ import asyncio
 import gc
 import math
 import os
-import signal
 import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from pathlib import Path
@@ -19,7 +18,7 @@ from entrypoint import __version__
 from entrypoint.base.errors import DeadlineError, EntrypointError, OsError, internal
 from entrypoint.base.model import Facts, Node, NodeReport, Outcome, Plan
 from entrypoint.base.phases import Phase
-from entrypoint.base.text import duration
+from entrypoint.base.text import duration, signal_name
 from entrypoint.base.values import dataclass, replace
 from entrypoint.extensions import Extensions, Gate, LoopView
 from entrypoint.job import actions, events, messages
@@ -268,7 +267,7 @@ class Loop:
         )
         signals.take(
             driver.signalled,
-            lambda signum: driver.here(messages.Signal(signal.Signals(signum).name)),
+            lambda signum: driver.here(messages.Signal(signal_name(signum))),
         )
 
     async def run(self, signals: Signals) -> Outcome:

@@ -7,7 +7,7 @@ reports.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 
 from entrypoint.base.cause import Cause
@@ -79,9 +79,6 @@ class RankReports:
     _first: int = 0  # below it every rank has started
     _failed: int = 0  # ranks that have ended with another status than 0
 
-    def __post_init__(self) -> None:
-        self._failed = sum(map(bool, self.ended.values()))
-
     def end(self, rank: int, status: int) -> None:
         """A rank that has started has ended with this status."""
         self._failed += bool(status) - bool(self.ended.get(rank))
@@ -108,9 +105,8 @@ class RankReports:
             left -= shares[host]
         reported = Counter(self.placed.values())
         return [
-            f"{host} reports {count(reported[host], 'rank')} and has"
-            f" {count(self.slots.get(host, 0), 'slot')}"
-            for host in self.slots
+            f"{host} reports {count(reported[host], 'rank')} and has {count(slots, 'slot')}"
+            for host, slots in self.slots.items()
             if host != own and reported[host] > shares[host]
         ]
 
@@ -121,10 +117,8 @@ class RankReports:
 
     def not_heard(self) -> str:
         """The first rank that has started and whose end was not reported: `rank 3 on a`."""
-        rank, host = next(
-            (rank, host) for rank, host in sorted(self.placed.items()) if rank not in self.ended
-        )
-        return f"rank {rank} on {host}"
+        rank = min(self.placed.keys() - self.ended.keys())
+        return f"rank {rank} on {self.placed[rank]}"
 
 
 def by_class(outcome: Outcome) -> Outcome:
@@ -221,13 +215,6 @@ def placement(placed: Mapping[int, str]) -> str:
     return f"{count(len(placed), 'rank')} on {count(len(used), 'node')}: {words}"
 
 
-def without_rank(names: Iterable[str], placed: Mapping[int, str]) -> list[str]:
-    """The hosts on which no rank runs: a job that runs on fewer nodes than asked must not count as
-    a success."""
-    used = set(placed.values())
-    return [name for name in names if name not in used]
-
-
 def not_ready(topology: Topology, members: Members) -> Outcome | None:
     """Return the outcome of a job whose nodes cannot all take part, with each one's reason."""
     failed = [
@@ -239,7 +226,7 @@ def not_ready(topology: Topology, members: Members) -> Outcome | None:
     return replace(
         first,
         reason="; ".join(_placed(why.reason, host) for why, host in failed),
-        cause=replace(first.cause, node=host) if first.cause else None,
+        cause=first.cause and replace(first.cause, node=host),
     )
 
 

@@ -143,10 +143,7 @@ def _folders(root: Path, version: int, controller: str) -> list[Path]:
             base = root / place.lstrip("/")
             inner = base / relative.lstrip("/")
             inner = inner if inner.is_dir() else base
-            return [
-                inner,
-                *(folder for folder in inner.parents if folder == base or base in folder.parents),
-            ]
+            return [each for each in (inner, *inner.parents) if each.is_relative_to(base)]
     return []
 
 

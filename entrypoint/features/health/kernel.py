@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from entrypoint.base.model import Plan
+from entrypoint.base.text import digits
 from entrypoint.features.health.observation import Disk, Link, Port
 from entrypoint.plan.limits import RUN_DIR, UNLIMITED
 from entrypoint.system import network, proc
@@ -70,8 +71,7 @@ def links() -> Fields:
     rows = []
     for interface in network.interfaces()[:_LINKS]:
         folder = Path("/sys/class/net", interface.name)
-        numbers = (_text(folder / name) for name in ("mtu", "speed"))
-        mtu, speed = (int(text) if text.isdigit() else None for text in numbers)  # or -1
+        mtu, speed = (digits(_text(folder / name)) for name in ("mtu", "speed"))  # or -1
         rows.append(Link(interface.name, interface.address, interface.network, mtu, speed))
     return {"links": tuple(rows), "no_link": not rows}
 
