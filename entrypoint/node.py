@@ -9,7 +9,6 @@ import asyncio
 import gc
 import math
 import os
-import signal
 import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from pathlib import Path
@@ -19,13 +18,13 @@ from entrypoint import __version__
 from entrypoint.base.errors import DeadlineError, EntrypointError, OsError, internal
 from entrypoint.base.model import Facts, Node, NodeReport, Outcome, Plan
 from entrypoint.base.phases import Phase
-from entrypoint.base.text import duration
+from entrypoint.base.text import duration, signal_name
 from entrypoint.base.values import dataclass, replace
 from entrypoint.extensions import Extensions, Gate, LoopView
 from entrypoint.job import actions, events, messages
 from entrypoint.job.answer import node_info
 from entrypoint.job.driver import Driver
-from entrypoint.job.failure import ended, reopens
+from entrypoint.job.failure import reopens, stopped
 from entrypoint.job.history import FIRST, History, described
 from entrypoint.job.waits import KILL_MARGIN
 from entrypoint.job.worker import Worker
@@ -149,8 +148,7 @@ def _attempts(
         number = f"{history.attempt - 1} of {restarts.most + 1}"
         over = f"attempt {number} is over{described(history, restarts)}: {outcome.reason}"
         if signals.stopped and not coordinated:
-            status = 128 + signals.stopped
-            return Outcome(status, f"EP611 {ended('this node', status, over)}")
+            return stopped("this node", signals.stopped, over)
         # A stop that came too late for this attempt stops the next one, whose sessions tell the
         # other nodes.
         log(f"{over}; {'telling the other nodes to stop' if signals.stopped else 'starting again'}")
@@ -269,7 +267,7 @@ class Loop:
         )
         signals.take(
             driver.signalled,
-            lambda signum: driver.here(messages.Signal(signal.Signals(signum).name)),
+            lambda signum: driver.here(messages.Signal(signal_name(signum))),
         )
 
     async def run(self, signals: Signals) -> Outcome:

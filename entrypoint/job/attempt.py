@@ -188,6 +188,7 @@ class Attempt(Part):
     def _pong(self, node: int, message: messages.Pong) -> None:
         self._monitor.pong(node, message)
         self._talk.pong(node, message.number)
+        self._peers.pong(node, message.memory, self._machine.now)
         if self._roster.works(node):
             self._stalls.heard(node, message.idle)
 

@@ -57,12 +57,9 @@ class EndMonitor(Part):
         elif message.rank == message.status == 0:
             self.settle_by_first()
         elif message.status != 0:
-            name = f"rank {message.rank} on {host}"
-            is_whole = message.why.startswith("EP")
-            reason = (
-                f"{message.why} on {host}" if is_whole else ended(name, message.status, message.why)
-            )
-            end = ProgramExit(message.status, name, reason, message.tail)
+            rank = f"rank {message.rank}"
+            reason = ended(rank, message.status, message.why)
+            end = on_node(ProgramExit(message.status, rank, reason, message.tail), host, host)
             seconds = self._failures.of_rank(end)
             self._participants.failed()
             self._settle_in(seconds, end)

@@ -32,7 +32,7 @@ from entrypoint.base.wire import Invalid
 from entrypoint.job import actions, events, messages
 from entrypoint.job.attempt import Attempt
 from entrypoint.job.ending import Ending
-from entrypoint.job.failure import ended, lost
+from entrypoint.job.failure import lost, stopped
 from entrypoint.job.heartbeat import Heartbeat
 from entrypoint.job.history import History
 from entrypoint.job.launch import NO_LOGIN
@@ -299,8 +299,7 @@ class Leader:
     def _on_signalled(self, event: events.Signalled) -> None:
         if event.again:
             self._force_stop()
-        status = 128 + event.signum
-        outcome = Outcome(status, f"EP611 {ended('the job', status)}")
+        outcome = stopped("the job", event.signum)
         has_begun = self._roster.earlier.has_run or self.state.has_entered(Phase.INQUIRY)
         if has_begun or self.outcome is not None:
             self._stop(outcome)

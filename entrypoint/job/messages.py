@@ -76,6 +76,7 @@ def _known_cause(value: Any) -> Cause:
 Rank = Annotated[int, Range(0, MAX_RANKS)]
 Count = Annotated[int, Range(1, MAX_RANKS)]
 Number = Annotated[int, Range(0, 1 << 31)]
+Size = Annotated[int, Range(0, 1 << 62)]  # bytes
 Step = Annotated[int, Range(-1, 1 << 53)]
 Port = Annotated[int, Range(1, 65535)]
 Status = Annotated[int, Range(0, 255)]
@@ -168,11 +169,13 @@ class Reject:
 @dataclass(frozen=True)
 class Pong:
     """The answer to ping `number`, sent after all that was known then; `idle` seconds since a rank
-    here printed; `failed` ranks of this node's programs, which may start them again."""
+    here printed; `failed` ranks of this node's programs, which may start them again; `memory`: what
+    this node's container uses, and its limit."""
 
     idle: Time
     number: Number
     failed: Number = 0
+    memory: tuple[Size, Size] | None = None
 
 
 @dataclass(frozen=True)

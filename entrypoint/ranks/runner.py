@@ -83,7 +83,8 @@ class Programs:
             case messages.Ping(number):
                 self.node.read()  # reports of ranks are sent before this answer
                 self.watcher.tell_steps()
-                self._tell(messages.Pong(self.idle(), number, len(self.reports.failed_ranks)))
+                failed, memory = len(self.reports.failed_ranks), self.reports.limits.memory.use()
+                self._tell(messages.Pong(self.idle(), number, failed, memory))
             case messages.Signal(name):
                 # Not to the launcher of these ranks, which the signal would end.
                 is_both = self._draft.launch.ranks.reports == "both"

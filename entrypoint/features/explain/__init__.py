@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from entrypoint.base.errors import UsageError
-from entrypoint.base.text import escaped
+from entrypoint.base.text import escaped, signal_name
 from entrypoint.base.values import dataclass, replace
 from entrypoint.job.failure import ended
 
@@ -91,7 +91,7 @@ def _without_others(text: str, number: int) -> str:
 def fits(number: int, kind: str) -> bool:
     """Return whether a status is of a kind, which is written `75`, `1-63` or `128+n`."""
     if kind == "128+n":
-        return "was ended by" in ended("it", number)
+        return signal_name(number - 128) != ""
     low, _, high = kind.partition("-")
     return kind != WARNING and int(low) <= number <= int(high or low)
 

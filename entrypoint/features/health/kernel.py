@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from entrypoint.base.model import Plan
+from entrypoint.base.text import digits
 from entrypoint.features.health.observation import Disk, Link, Port
 from entrypoint.plan.limits import RUN_DIR, UNLIMITED
 from entrypoint.system import network, proc
-from entrypoint.system.cgroups import NO_LIMIT, cpu_limit, readings
+from entrypoint.system.cgroups import Memory, cpu_limit, readings
 from entrypoint.system.preflight import ROOT, room
 
 _LINKS = 64  # addresses that are reported
@@ -40,22 +41,12 @@ def processors() -> Fields:
 
 
 def memory() -> Fields:
-    """Bytes that can still be taken, of the machine and of the cgroup, whose page cache gives
-    way."""
+    """Bytes that can still be taken, of the machine and of the cgroup."""
     available = proc.number("/proc/meminfo", "MemAvailable:")
     free = [] if available is None else [1024 * available]
-    most = []
-    limits, usages, caches = (
-        readings("memory", {2: f"memory.{new}", 1: f"memory.{old}"})
-        for new, old in (("max", "limit_in_bytes"), ("current", "usage_in_bytes"), ("stat", "stat"))
-    )
-    for limit, usage, cache in zip(limits, usages, caches, strict=False):
-        if limit.isdigit() and usage.isdigit() and int(limit) < NO_LIMIT:
-            most.append(int(limit))
-            rows = dict(line.split()[:2] for line in cache.splitlines() if len(line.split()) > 1)
-            inactive = rows.get("total_inactive_file", rows.get("inactive_file", "0"))
-            free.append(max(0, int(limit) - int(usage) + int(inactive)))
-    return {"memory_free": min(free, default=None), "memory_limit": min(most, default=None)}
+    used, limit = Memory().use() or (0, None)
+    free += [] if limit is None else [max(0, limit - used)]
+    return {"memory_free": min(free, default=None), "memory_limit": limit}
 
 
 def disks(plan: Plan) -> Fields:
@@ -80,8 +71,7 @@ def links() -> Fields:
     rows = []
     for interface in network.interfaces()[:_LINKS]:
         folder = Path("/sys/class/net", interface.name)
-        numbers = (_text(folder / name) for name in ("mtu", "speed"))
-        mtu, speed = (int(text) if text.isdigit() else None for text in numbers)  # or -1
+        mtu, speed = (digits(_text(folder / name)) for name in ("mtu", "speed"))  # or -1
         rows.append(Link(interface.name, interface.address, interface.network, mtu, speed))
     return {"links": tuple(rows), "no_link": not rows}
 
