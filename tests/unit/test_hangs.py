@@ -10,8 +10,8 @@ import pytest
 from entrypoint.base.errors import SpecError
 from entrypoint.base.values import replace
 from entrypoint.job import actions, events, messages
+from entrypoint.job.stacks import FRAMES, Frame, ProcessStack, chosen
 from entrypoint.job.stall.judge import LINES, HangReport, judge, position
-from entrypoint.job.stall.stacks import FRAMES, Frame, ProcessStack, chosen
 from entrypoint.job.stall.steps import StepTable
 from entrypoint.output.steps import StepWatch, pattern_of
 from entrypoint.ranks.stall.reader import frame_of, parsed_dump

@@ -15,7 +15,7 @@ from entrypoint.features.health.report import CheckOptions, inquiry
 from entrypoint.job import actions, events, messages
 from entrypoint.job.history import History
 from entrypoint.job.leader import Leader
-from entrypoint.job.stall.stacks import ProcessStack
+from entrypoint.job.stacks import ProcessStack
 from entrypoint.job.worker import Worker
 from entrypoint.plan import settle
 

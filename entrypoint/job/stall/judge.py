@@ -16,7 +16,7 @@ from typing import Literal
 
 from entrypoint.base.text import count, one_line, some, spans
 from entrypoint.base.values import dataclass
-from entrypoint.job.stall.stacks import Frame, ProcessStack
+from entrypoint.job.stacks import Frame, ProcessStack
 
 LINES = 40  # of the whole report, for any number of ranks
 _GROUPS = 10  # that are shown

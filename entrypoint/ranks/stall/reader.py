@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 from entrypoint.base.text import one_line
-from entrypoint.job.stall.stacks import Frame, chosen
+from entrypoint.job.stacks import Frame, chosen
 from entrypoint.system import proc
 from entrypoint.system.threads import rest
 

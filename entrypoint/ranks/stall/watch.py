@@ -11,7 +11,7 @@ from entrypoint.base.model import Facts, Plan
 from entrypoint.base.text import one_line
 from entrypoint.base.values import dataclass, replace
 from entrypoint.job.messages import STEPS, RankStacks, Steps
-from entrypoint.job.stall.stacks import PROCESSES, Frame, ProcessStack
+from entrypoint.job.stacks import PROCESSES, Frame, ProcessStack
 from entrypoint.output import steps
 from entrypoint.output.log import Callbacks
 from entrypoint.plan import environment
