@@ -31,7 +31,7 @@ def extensions(spec: JobSpec, record: RecordFile, log: Logger) -> Extensions:
 def _before_program(spec: JobSpec) -> Inquiry | None:
     if spec.netcheck.when != "before":
         return None
-    from entrypoint.features.netcheck.messages import inquiry  # most jobs ask nothing
+    from entrypoint.features.netcheck.coordinator import inquiry  # most jobs ask nothing
 
     return inquiry(spec, "before")
 

@@ -8,8 +8,8 @@ import sys
 from typing import TYPE_CHECKING
 
 from entrypoint.base.model import Facts, Outcome, Topology
-from entrypoint.cli import IMAGE, NAMES, inputs
-from entrypoint.cli.parser import PROGRAM, Command
+from entrypoint.cli import IMAGE, inputs
+from entrypoint.cli.parser import NAMES, PROGRAM, Command
 from entrypoint.output.log import Logger
 from entrypoint.spec import JobSpec
 

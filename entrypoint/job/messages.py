@@ -31,7 +31,7 @@ from entrypoint.base.phases import NAMES
 from entrypoint.base.text import SENTENCE
 from entrypoint.base.values import dataclass
 from entrypoint.base.wire import Invalid, Length, Range, json_object, one_of, read, require
-from entrypoint.job.stall.stacks import PROCESSES, ProcessStack
+from entrypoint.job.stacks import PROCESSES, ProcessStack
 
 LINES, LINE = 20, 1000  # lines that a program printed last, characters in each
 EXCLUDED = 64  # nodes in the result that spares have replaced

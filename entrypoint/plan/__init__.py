@@ -434,13 +434,13 @@ def _account(facts: Facts, topology: Topology) -> list[EnvVar]:
 
 def _own_stacks(spec: JobSpec, facts: Facts, spec_env: list[EnvVar]) -> list[EnvVar]:
     """Return the variable by which each Python of a rank can print its stack on a signal."""
-    if not spec.stall.signals:
+    if not spec.stall.minutes:
         return []
     before = {var.name: var.value for var in spec_env}.get(
         "PYTHONPATH", facts.env.get("PYTHONPATH", "")
     )
     path = f"{supervised.OWN_STACKS}:{before}" if before else supervised.OWN_STACKS
-    return [EnvVar("PYTHONPATH", path, "stall.stacks")]
+    return [EnvVar("PYTHONPATH", path, "stall.minutes")]
 
 
 def network(spec: JobSpec, facts: Facts, report: NodeReport) -> list[EnvVar]:

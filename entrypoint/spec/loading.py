@@ -53,6 +53,7 @@ _REMOVED = {
     "cpu": _NO_BINDING,
     "cpu.bind": _NO_BINDING,
     "netcheck.port": _NO_PORT,
+    "stall.stacks": "remove it: with stall.minutes, each Python of a rank prints its own stack",
 }
 
 

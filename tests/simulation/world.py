@@ -23,7 +23,7 @@ from entrypoint.base.phases import Phase
 from entrypoint.base.values import replace
 from entrypoint.features.health.report import CheckOptions
 from entrypoint.features.health.report import inquiry as check
-from entrypoint.features.netcheck.messages import inquiry as netcheck
+from entrypoint.features.netcheck.coordinator import inquiry as netcheck
 from entrypoint.features.record.observer import JobObserver
 from entrypoint.job import actions, events, failure, messages
 from entrypoint.job.history import History

@@ -129,6 +129,40 @@ def import_order(sources: Sources) -> list[str]:
     return wrong
 
 
+def circles(sources: Sources) -> list[str]:
+    """No two parts of a folder, which are its modules and its subfolders, need each other, even
+    through others."""
+    needs: dict[str, set[str]] = {}
+    paths = {module_of(path): path.removesuffix(".py").split("/") for path in sources}
+    for path, _, name in imports(sources):
+        here, there = paths[module_of(path)], tuple(name.split(".")[1:])
+        while there and there not in paths:
+            there = there[:-1]  # what follows is a name of the module
+        if name.startswith("entrypoint.") and there in paths:
+            theirs = paths[there]
+            pairs = enumerate(zip(here, theirs, strict=False))
+            at = next((at for at, (one, other) in pairs if one != other), -1) + 1
+            part, needed = "/".join(here[:at]), "/".join(theirs[:at])
+            needs.setdefault(part, set()).add(needed)
+    return [
+        f"{part}: needs {needed}, and is needed by it"
+        for part in sorted(needs)
+        for needed in sorted(needs[part])
+        if part in reached(needs, needed)
+    ]
+
+
+def reached(needs: Mapping[str, set[str]], part: str) -> set[str]:
+    """Return what this part needs, itself or through others."""
+    found: set[str] = set()
+    left = {part}
+    while left:
+        more = needs.get(left.pop(), set()) - found
+        found |= more
+        left |= more
+    return found
+
+
 def effects(sources: Sources) -> list[str]:
     return [
         f"{path}:{line}: {name.split('.')[0]}"
@@ -315,6 +349,7 @@ def classes(sources: Sources) -> list[str]:
 
 RULES = [
     import_order,
+    circles,
     effects,
     sleeps,
     lengths,
@@ -396,6 +431,28 @@ BREACHES = [
 @pytest.mark.parametrize(("rule", "path", "text", "breach"), BREACHES)
 def test_a_breach_is_named(rule: Rule, path: str, text: str, breach: str) -> None:
     assert rule({path: text}) == [f"{path}:{breach}"]
+
+
+CIRCLES = [
+    ({"a/b.py": "from entrypoint.a.c import x", "a/c.py": f"{FUNCTION}import entrypoint.a.b"}, ["a/b", "a/c"]),
+    ({"a/__init__.py": "from entrypoint.a import b", "a/b.py": "import entrypoint.a"}, ["a/__init__", "a/b"]),
+    # between no two modules, but between a folder and a module beside it
+    ({"a/b.py": "import entrypoint.a.c.d", "a/c/d.py": "", "a/c/e.py": "import entrypoint.a.b"}, ["a/b", "a/c"]),
+    (
+        {"a.py": "from entrypoint import b", "b.py": "import entrypoint.c", "c.py": "import entrypoint.a.x"},
+        ["a", "b", "c"],
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.control("import rules, effects and lengths hold")
+@pytest.mark.parametrize(("wrong", "parts"), CIRCLES)
+def test_a_circle_is_named(wrong: Sources, parts: list[str]) -> None:
+    line = {
+        "d.py": "import entrypoint.a",
+        "e.py": "import entrypoint.d",
+    }  # needs it, and is in none
+    assert [breach.partition(":")[0] for breach in circles({**wrong, **line})] == parts
 
 
 @pytest.mark.parametrize(

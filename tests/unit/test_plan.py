@@ -598,7 +598,7 @@ def test_a_worker_takes_the_leader_s_variables() -> None:
 def test_what_prints_stacks_comes_before_the_user_s_pythonpath(
     env: dict[str, str], text: str, rest: str
 ) -> None:
-    made = build(f"stall: {{minutes: 5, stacks: signal}}\n{text}", facts(env))
+    made = build(f"stall: {{minutes: 5}}\n{text}", facts(env))
     assert planning.environment(env, made.env)["PYTHONPATH"] == supervised.OWN_STACKS + rest
 
 

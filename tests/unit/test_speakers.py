@@ -16,7 +16,7 @@ from entrypoint.job import actions, events, messages
 from entrypoint.job.history import History
 from entrypoint.job.leader import Leader
 from entrypoint.job.membership.team import Team
-from entrypoint.job.stall.stacks import ProcessStack
+from entrypoint.job.stacks import ProcessStack
 from entrypoint.job.worker import Worker
 from entrypoint.plan import settle
 

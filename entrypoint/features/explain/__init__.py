@@ -15,12 +15,12 @@ import yaml
 from entrypoint.base.errors import UsageError
 from entrypoint.base.text import escaped, signal_name
 from entrypoint.base.values import dataclass, replace
+from entrypoint.features.explain.layout import LONG, row
 from entrypoint.job.failure import ended
 
 ID = re.compile(r"\bEP[0-9]{3}\b")
 WARNING = "warning"
 _ALL = "`entrypoint explain` lists all"
-LONG = 5  # messages that are explained in full; of more, only the first lines are shown
 
 
 @dataclass(frozen=True)
@@ -132,11 +132,6 @@ def ends(kinds: Sequence[str]) -> str:
 def _entry(id: str, about: Mapping[str, Any]) -> Entry:
     statuses = tuple(map(str, about["status"]))
     return Entry(id, about["says"], statuses, about["cause"], about["confirm"], about["fix"])
-
-
-def row(name: str, text: str, width: int) -> str:
-    """Return a row of an explanation for a terminal of `width` columns."""
-    return textwrap.fill(text, width, initial_indent=f"  {name:<8} ", subsequent_indent=" " * 11)
 
 
 def explanation(question: str, columns: int) -> str:

@@ -14,7 +14,7 @@ from entrypoint.causes.judge import judge
 from entrypoint.causes.measured import shown_by
 from entrypoint.causes.phrase import BLAMES_IN_WORDS, RETRIES_IN_WORDS, phrase
 from entrypoint.causes.table import ENDS, KINDS, CauseKind, Signature, signatures
-from entrypoint.features.explain import LONG, row
+from entrypoint.features.explain.layout import LONG, row
 
 _ROLES = {
     "root": "these lines show the first failure",

@@ -10,7 +10,7 @@ from entrypoint.base.errors import RetryError
 from entrypoint.base.text import duration
 from entrypoint.job import actions, messages
 from entrypoint.job.outbox import Part, Shared
-from entrypoint.job.stall.stacks import ProcessStack
+from entrypoint.job.stacks import ProcessStack
 from entrypoint.job.stall.steps import StepTable
 
 if TYPE_CHECKING:
