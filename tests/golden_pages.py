@@ -4,6 +4,7 @@ which rewrites them between their markers, `<!-- fields -->` and `<!-- end of fi
     phases    the diagram of docs/architecture.md
     fields    the tables of docs/reference/spec.md
     causes    the list of docs/how-to/why-did-my-job-stop.md
+    probes    the table of docs/how-to/check.md
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from pathlib import Path
 
 from entrypoint.base.phases import ALLOWED, Phase
 from entrypoint.causes.table import KINDS, CauseKind, signatures
+from entrypoint.features.health.probe import rows
+from entrypoint.features.health.probes import PROBES
 from entrypoint.spec.jobspec import JobSpec
 from entrypoint.spec.rules import FieldInfo
 from entrypoint.spec.table import RESERVED, about
@@ -100,10 +103,18 @@ def _words(slug: str) -> list[str]:
     return [word for word in [*whole, *part] if "`" not in word][:_MOST_WORDS]
 
 
+def probes() -> list[str]:
+    """Return the table of what `check` looks at."""
+    head = ("", "actual value", "needed", "the same on all nodes")
+    pages = (rows(kind.texts).get("page") for kind in PROBES)
+    return markdown_table([head, *(page[: len(head)] for page in pages if page)])
+
+
 PARTS = {
     phases: DOCS / "architecture.md",
     fields: DOCS / "reference/spec.md",
     causes: DOCS / "how-to/why-did-my-job-stop.md",
+    probes: DOCS / "how-to/check.md",
 }
 
 

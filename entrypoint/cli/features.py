@@ -58,9 +58,9 @@ class InquiryRespondent:
         assert self.plan.inquiry
         # A job that runs needs neither of these modules.
         if self.plan.inquiry.name == "check":
-            from entrypoint.features.health.probe import observe
+            from entrypoint.features.health.report import observe
 
-            body = await observe(self.spec, self.facts, self.plan)
+            body = await observe(self.spec, self.facts, self.plan, self.plan.inquiry.options)
         else:
             from entrypoint.features.netcheck.process import TorchProcess
 
