@@ -53,7 +53,7 @@ def act(args: argparse.Namespace, log: Logger) -> int:
 
     def of(spec: JobSpec, facts: Facts, plan: Plan) -> Inquiry | inquire.Answered:
         several = args.all and len(plan.topology.nodes) > 1
-        return inquiry(options) if several else _alone(spec, facts, plan, options)
+        return inquiry(spec, options) if several else _alone(spec, facts, plan, options)
 
     return inquire.act(args, log, of)
 

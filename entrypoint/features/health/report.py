@@ -17,7 +17,7 @@ from entrypoint.base.wire import to_json
 from entrypoint.features.health import probes
 from entrypoint.features.health.probe import Inputs, NodeView
 from entrypoint.features.health.probes.image import Refused
-from entrypoint.job.inquiry import Ask, Conclusion
+from entrypoint.job.inquiry import Answers, Ask, Conclusion
 from entrypoint.spec import JobSpec
 
 MARGIN = 10.0  # seconds after a node's own limit until worker-0 does without its answer
@@ -41,18 +41,27 @@ class CheckOptions:
     width: int = 140  # characters in a line of the table
 
 
-def inquiry(options: CheckOptions) -> Inquiry:
+def inquiry(spec: JobSpec, options: CheckOptions) -> Inquiry:
     """Return what `check --all` asks: one question to all nodes, whether or not the roll call
     brings them together."""
-    return Inquiry("check", partial(CheckDialogue, options), options, always=True)
+
+    def answers(facts: Facts, plan: Plan, env: Mapping[str, str]) -> CheckAnswers:
+        return CheckAnswers(
+            Inputs(spec, facts, plan, options.limit, options.spec_file, patience=options.limit)
+        )
+
+    return Inquiry("check", partial(CheckDialogue, options), answers, always=True)
 
 
-async def observe(
-    spec: JobSpec, facts: Facts, plan: Plan, options: CheckOptions
-) -> Mapping[str, Any]:
-    """Return what a node of several answers."""
-    limit = options.limit
-    return await probes.observe(Inputs(spec, facts, plan, limit, options.spec_file, limit))
+@dataclass
+class CheckAnswers(Answers):
+    """What a node answers to the one question."""
+
+    inputs: Inputs
+
+    async def answer(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the results of its probes."""
+        return await probes.observe(self.inputs)
 
 
 @dataclass
