@@ -37,6 +37,7 @@ from entrypoint.ranks.agents import Agents
 from entrypoint.ranks.runner import Programs
 from entrypoint.session.gateway import Gateway
 from entrypoint.session.resolve import greet, resolve
+from entrypoint.session.respondent import Respondent
 from entrypoint.session.stackrequests import StackRequests
 from entrypoint.spec import JobSpec
 from entrypoint.system import checks, process
@@ -255,7 +256,7 @@ class Loop:
             raise
         self._callbacks = Callbacks(log, self._tell, self._background)
         self._gateway = Gateway(spec, facts, draft, self._run_dir, self._callbacks, self._busy_with)
-        self._respondent = extensions.respondent(spec, facts, draft, self._programs.env, callbacks)
+        self._respondent = Respondent(facts, draft, self._programs.env, callbacks)
         self._admission = attempt.gate.admission(draft, self._callbacks)
         self._stack_requests = StackRequests(self._programs.node, self._stacks_wanted)
         nodes = self._topology.nodes if draft.launch.ranks.agents else ()

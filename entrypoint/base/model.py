@@ -470,14 +470,15 @@ class Launch:
 @dataclass(frozen=True)
 class Inquiry:
     """What a feature lets the leader ask the nodes that have answered the roll call (`check`,
-    `netcheck`)."""
+    `netcheck`). Both halves come with the plan, since the job imports no feature; their types are
+    in job/inquiry.py."""
 
-    name: str  # of the feature
-    # Makes the Dialogue (job/inquiry.py) of this plan with these reports of nodes, by rank: what is
-    # asked, how answers are read and judged. It comes with the plan, since the job imports no
-    # feature.
+    name: str  # of the feature, in the task that all nodes must agree on
+    # Makes the Dialogue of this plan with these reports of nodes, by rank: what is asked, how
+    # answers are read and judged.
     dialogue: Callable[[Plan, Mapping[int, NodeReport]], Any]
-    options: Any = None  # of the feature on this node
+    # Makes the Answers of a node with the environment of its programs.
+    answers: Callable[[Facts, Plan, Mapping[str, str]], Any]
     # nothing of the job starts; else it starts when its nodes have answered well
     instead: bool = True
     # nodes are asked even if the roll call has failed, or some of them are not ready

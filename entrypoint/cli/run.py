@@ -59,7 +59,7 @@ def act(args: argparse.Namespace, log: Logger) -> int:
             if outcome.status:
                 from entrypoint.cli.check import after_failure
 
-                after_failure(outcome, draft, log)
+                after_failure(outcome, spec, facts, draft, log)
     except StoppedBySignal as stop:
         outcome = stop.outcome
     _log_cause(outcome, log)

@@ -1,7 +1,7 @@
 """Questions of a feature to the nodes that have answered the roll call, over their sessions.
 
-The feature decides what is asked, and what the answers mean; here is who still owes an answer, and
-until when.
+The feature decides what is asked, what a node answers, and what the answers mean; here is who still
+owes an answer, and until when.
 """
 
 from __future__ import annotations
@@ -57,6 +57,20 @@ class Dialogue(Protocol):
 
     def conclude(self, failed: Outcome | None) -> Conclusion:
         """Judge the answers. `failed`: what ended the roll call or the inquiry."""
+
+
+class Answers:
+    """What a node answers to the questions of an inquiry."""
+
+    async def answer(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the answer to a question; cancelled if it is not wanted any more."""
+        raise NotImplementedError
+
+    def stop(self) -> None:
+        """End at once what an answer has started."""
+
+    async def close(self) -> None:
+        """Return when all of that has ended."""
 
 
 class InquiryDriver(Part):

@@ -22,7 +22,6 @@ from entrypoint.plan import cpus
 from entrypoint.plan.members import assume_members, attempt_env, check_networks, working
 from entrypoint.plan.numbering import inherited
 from entrypoint.plan.topology import build, no_spares, site_of
-from entrypoint.platforms import READ_REASONS
 from entrypoint.spec import JobSpec, logs
 
 # What only concerns the process it was set for, or must not reach a program at all.
@@ -272,7 +271,8 @@ def _mode(
             hint = f"remove roll_call, and give all nodes a secret; or do without {needy}"
             raise ConfigError(f"EP313 {needy} needs the roll call", no_roll_call, hint)
     has_supervisor = spec.logs.any or spec.stall.any or spec.timeouts.job is not None
-    has_supervisor = has_supervisor or topology.platform in READ_REASONS
+    platform = load("platforms", topology.platform)
+    has_supervisor = has_supervisor or getattr(platform, "READS_REASONS", False)
     is_program = launch.becomes_program and not has_supervisor and not spec.restarts.most
     return "exec" if is_program else "local", no_roll_call
 

@@ -24,7 +24,6 @@ from entrypoint.base.registry import choose
 from entrypoint.base.text import count, some
 from entrypoint.base.values import replace
 from entrypoint.plan import numbering
-from entrypoint.platforms import ANY_PROGRAM
 from entrypoint.platforms._clues import read
 from entrypoint.spec import (
     MAX_NODES,
@@ -61,8 +60,7 @@ def site_of(platform: str | None, facts: Facts) -> Site:
 
 def starts_any_program(facts: Facts) -> bool:
     """Return whether the recognised platform starts programs of every kind."""
-    name = choose("platforms", None, facts, "local").__name__
-    return name.rpartition(".")[2] in ANY_PROGRAM
+    return getattr(choose("platforms", None, facts, "local"), "STARTS_ANY_PROGRAM", False)
 
 
 def build(spec: JobSpec, facts: Facts, site: Site, device: Device) -> Topology:

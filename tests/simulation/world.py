@@ -91,7 +91,7 @@ def plans(
         f" join: {join}, grace: {GRACE}, heartbeat: {HEARTBEAT}, launch: {LAUNCH}}}\n"
     )
     spec = load(text + more, "job.yaml", {"ENTRYPOINT_NODE_RANK": "0"}, {})
-    inquiries = {"check": check(CheckOptions(LIMIT)), "netcheck": netcheck(spec, "before")}
+    inquiries = {"check": check(spec, CheckOptions(LIMIT)), "netcheck": netcheck(spec, "before")}
     leader = replace(settle(spec, _FACTS), inquiry=inquiries.get(asks))
     return (
         spec,

@@ -241,6 +241,20 @@ def launchers_by_name(sources: Sources) -> list[str]:
     return wrong
 
 
+def inquiries_by_name(sources: Sources) -> list[str]:
+    """An inquiry has all that differs between features: its name is for people and is compared
+    nowhere."""
+    return [
+        f"{path}:{node.lineno}: {ast.unparse(node)}"
+        for path, text in sources.items()
+        for node in ast.walk(parse(text))
+        if isinstance(node, ast.Compare)
+        and any(
+            ast.unparse(each).endswith("inquiry.name") for each in [node.left, *node.comparators]
+        )
+    ]
+
+
 def membership_elsewhere(sources: Sources) -> list[str]:
     """With whom a job starts and goes on is known in job/membership/ alone."""
     wrong = []
@@ -355,6 +369,7 @@ RULES = [
     lengths,
     divided,
     launchers_by_name,
+    inquiries_by_name,
     membership_elsewhere,
     membership_acts,
     membership_written,
@@ -411,6 +426,7 @@ BREACHES = [
     (divided, "spec.py", "self.a, b, self.c = 1, 2, 3", "1: 2 attributes on one line"),
     (launchers_by_name, "spec.py", 'if launcher == "mpirun": ...', "1: mpirun"),
     (launchers_by_name, "spec.py", 'if launcher in ("x", "hydra"): ...', "1: hydra"),
+    (inquiries_by_name, "cli/a.py", "self.plan.inquiry.name == 'x'", "1: self.plan.inquiry.name == 'x'"),
     (membership_elsewhere, "job/leader.py", "if topology.spares: ...", "1: spares"),
     (membership_elsewhere, "job/state.py", "least = x\nmin_nodes = 2", "2: min_nodes"),
     (membership_elsewhere, "job/a.py", "make(gate=1)", "1: gate"),

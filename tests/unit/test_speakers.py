@@ -92,7 +92,8 @@ class Node:
         given += MORE.get(launcher, f"launcher: {launcher}\n")
         given += "".join(f"{name}: {value}\n" for name, value in settings.items())
         job = spec.load(given, "job.yaml", {"ENTRYPOINT_NODE_RANK": str(me)}, {})
-        draft = replace(settle(job, FACTS), inquiry=inquiry(CheckOptions(1.0)) if check else None)
+        asked = inquiry(job, CheckOptions(1.0)) if check else None
+        draft = replace(settle(job, FACTS), inquiry=asked)
         self.now, self.done = 1000.0, []
         self.answered = 0  # how many of these are
         self.launch = draft.launch

@@ -46,9 +46,16 @@ def _round(nodes: int, number: int) -> list[tuple[int, int]]:
 
 def inquiry(spec: JobSpec, how: messages.How) -> Inquiry:
     """Return the network check, instead of the job or before it."""
+
+    def answers(*node: Any) -> Any:
+        from entrypoint.features.netcheck.process import TorchProcess  # a job that runs needs none
+
+        return TorchProcess(spec, *node)
+
     return Inquiry(
         "netcheck",
         lambda plan, reports: Coordinator(spec, how, plan.topology, reports),
+        answers,
         instead=how != "before",
     )
 
