@@ -135,7 +135,7 @@ class Attempt:
         self._monitor.runs_here = True
         for node in [*self._peers, state.me]:
             self._start(node)
-        if state.plan.launch.ranks.reports == "ranks":
+        if state.plan.launch.ranks.kind.report_ends:
             self._machine.after(state.spec.timeouts.launch, self._ranks.out_of_time)
         else:
             self._progress_made.begin()
@@ -144,7 +144,7 @@ class Attempt:
     def _start(self, node: int) -> None:
         """Tell a node to start its part. Nodes report their ranks only under an MPI."""
         state, team = self.state, self.membership.team
-        has_reports = node == state.me or state.plan.launch.ranks.reports == "ranks"
+        has_reports = node == state.me or state.plan.launch.ranks.kind.report_ends
         if self.membership.works(node):
             state.enter(Phase.LAUNCHING if has_reports else Phase.RUNNING, node)
         else:

@@ -171,7 +171,7 @@ class Leader(Attempt):
             messages.CALL: False,  # the answer to it comes as Answered or Rejected
             messages.STARTED: self.state.has_started,
             messages.WORKS: self.membership.works(node),
-            messages.RANKS: launch.ranks.reports == "ranks",
+            messages.RANKS: launch.ranks.kind.report_ends,
             messages.OWN_RANK: (
                 isinstance(message, messages.RankStart) or self._ranks.runs_on(rank, host)
             ),

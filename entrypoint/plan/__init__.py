@@ -129,7 +129,7 @@ def _with_env(
 
 def _env_files(launch: Launch, facts: Facts, env: tuple[EnvVar, ...]) -> list[File]:
     """Return the file with the environment of this node's ranks, if a daemon starts them."""
-    if launch.ranks.reports != "ranks":
+    if not launch.ranks.kind.by_daemons:
         return []
     of_each = {var.name for var in launch.ranks.env_of_each}
     variables = environment(facts.env, env).items()
@@ -228,8 +228,8 @@ def with_supervisor(
         options += ["--nested", f"node {topology.me}"]
     if launch.forwards:
         options += ["--signals", "group"]
-    through = "pipe" if launch.ranks.unite else "ranks" if launch.ranks.reports == "both" else ""
-    if launch.ranks.reports == "programs":
+    through = "pipe" if launch.ranks.unite else "ranks" if launch.ranks.kind.in_programs else ""
+    if not launch.ranks.kind.have_supervisors:
         options += supervised.steps(spec.stall.line)
     rank = "" if program.rank is None else str(program.rank)
     mixed = bool(through) and topology.this.slots > 1
@@ -312,7 +312,7 @@ def _ending_with_first(spec: JobSpec, launch: Launch) -> Launch:
 
     Raises ConfigError if nobody knows which one that is.
     """
-    is_unknown = launch.completion == "leader" and launch.ranks.reports == "programs"
+    is_unknown = launch.completion == "leader" and not launch.ranks.kind.have_supervisors
     if is_unknown or spec.elastic:
         raise ConfigError(
             f"EP120 it is not known which rank is the first ({spec.source('success')})",

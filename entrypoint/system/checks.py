@@ -127,7 +127,7 @@ def programs(spec: JobSpec, facts: Facts, plan: Plan) -> Outcome | None:
     # In mode exec this process becomes the program, which reports a missing script itself.
     unread = None if plan.mode == "exec" else process.cannot_read(spec.command, plan.workdir)
     # they start here, too
-    ranks = (Program(spec.command),) if plan.launch.ranks.reports == "ranks" else ()
+    ranks = (Program(spec.command),) if plan.launch.ranks.kind.by_daemons else ()
     refused = (program(facts, plan, entry) for entry in (*plan.launch.programs, *ranks))
     return unread or next(filter(None, refused), None)
 

@@ -16,6 +16,9 @@ from shlex import split
 
 import pytest
 
+from entrypoint.base import rankkind
+from entrypoint.base.rankkind import RankKind
+
 pytestmark = pytest.mark.textual
 
 PACKAGE = Path(__file__).parents[2] / "entrypoint"
@@ -49,6 +52,8 @@ LAUNCHERS = {path.stem for path in (PACKAGE / "launchers").glob("[a-z]*.py")} - 
     "mpiexec.hydra",
     "prterun",
 }
+# The kinds of ranks, of which each launcher chooses one.
+RANK_KINDS = {name for name in vars(rankkind) if isinstance(getattr(rankkind, name), RankKind)}
 # Names that only job/membership/ knows of those in job/.
 MEMBERSHIP = {"spares", "min_nodes", "gate"}
 
@@ -202,6 +207,25 @@ def launchers_by_name(sources: Sources) -> list[str]:
     return wrong
 
 
+def rank_kinds(sources: Sources) -> list[str]:
+    """How ranks start and report is asked of the attributes of their kind: only launchers name one,
+    and nobody compares it, or another field of `LaunchRanks` with a text."""
+    wrong = []
+    for path, text in sources.items():
+        for node in () if path.startswith(("launchers/", "base/")) else ast.walk(parse(text)):
+            if isinstance(node, ast.Name | ast.Attribute | ast.alias):
+                name = getattr(node, "attr", getattr(node, "id", getattr(node, "name", "")))
+                if name in RANK_KINDS | {"RankKind"}:
+                    wrong.append(f"{path}:{node.lineno}: {name}")
+            elif isinstance(node, ast.Compare):
+                sides = " ".join(map(ast.unparse, [node.left, *node.comparators]))
+                if re.search(r"\branks\.kind\b(?!\.)", sides) or (
+                    re.search(r"\branks\.\w", sides) and re.search("['\"]", sides)
+                ):
+                    wrong.append(f"{path}:{node.lineno}: {ast.unparse(node)}")
+    return wrong
+
+
 def membership_elsewhere(sources: Sources) -> list[str]:
     """With whom a job starts and goes on is known in job/membership/ alone."""
     wrong = []
@@ -235,6 +259,7 @@ RULES = [
     lengths,
     divided,
     launchers_by_name,
+    rank_kinds,
     membership_elsewhere,
     membership_acts,
 ]
@@ -289,6 +314,11 @@ BREACHES = [
     (divided, "spec.py", "self.a, b, self.c = 1, 2, 3", "1: 2 attributes on one line"),
     (launchers_by_name, "spec.py", 'if launcher == "mpirun": ...', "1: mpirun"),
     (launchers_by_name, "spec.py", 'if launcher in ("x", "hydra"): ...', "1: hydra"),
+    (rank_kinds, "job/a.py", "x = rankkind.UNDER_DAEMONS", "1: UNDER_DAEMONS"),
+    (rank_kinds, "plan/a.py", "from entrypoint.base.rankkind import AS_PROGRAMS", "1: AS_PROGRAMS"),
+    (rank_kinds, "ranks/a.py", "kind = RankKind(in_programs=True)", "1: RankKind"),
+    (rank_kinds, "job/a.py", "if launch.ranks.kind is kind: ...", "1: launch.ranks.kind is kind"),
+    (rank_kinds, "job/a.py", 'launch.ranks.reports in ("a", "b")', "1: launch.ranks.reports in ('a', 'b')"),
     (membership_elsewhere, "job/leader.py", "if topology.spares: ...", "1: spares"),
     (membership_elsewhere, "job/state.py", "least = x\nmin_nodes = 2", "2: min_nodes"),
     (membership_elsewhere, "job/a.py", "make(gate=1)", "1: gate"),
@@ -317,6 +347,9 @@ def test_a_breach_is_named(rule: Rule, path: str, text: str, breach: str) -> Non
         (divided, "spec.py", INIT.format("")),
         (launchers_by_name, "launchers/a.py", 'if launcher == "mpirun": ...'),
         (launchers_by_name, "spec.py", 'default = "mpirun"'),
+        (rank_kinds, "base/model.py", "kind: RankKind = AS_PROGRAMS"),
+        (rank_kinds, "launchers/_mpi.py", "LaunchRanks(kind=UNDER_DAEMONS)"),
+        (rank_kinds, "job/a.py", "if launch.ranks.kind.by_daemons or launch.ranks.count == 2: ..."),
         (membership_elsewhere, "job/membership/__init__.py", "topology.spares"),
         (membership_elsewhere, "plan/team.py", "topology.spares"),
         (membership_acts, "job/rollcall.py", "state.scheduler.now"),

@@ -47,7 +47,7 @@ def judge(observation: Observation, plan: Plan, rank: int) -> Findings:
             yield finding("warning", "torch-npu", "torch without torch_npu")
     if observation.library("horovod"):
         has_mpi, has_nccl = (observation.library(f"horovod {name}") for name in ("mpi", "nccl"))
-        if plan.launch.ranks.reports == "ranks" and has_mpi == "no":
+        if plan.launch.ranks.kind.by_daemons and has_mpi == "no":
             yield finding("warning", "horovod-mpi", "built without MPI", launcher=plan.launcher)
         if observation.device == "nvidia" and has_nccl == "no":
             yield finding("warning", "horovod-nccl", "built without NCCL")
