@@ -40,6 +40,7 @@ def launch(
             ranks,
             kind=UNDER_DAEMONS,
             count=world_size(spec, topology),
+            agents=topology.has_peers and topology.is_leader,
             env=(*place(spec, topology), *ranks.env),
             env_of_each=tuple(
                 EnvVar(name, f"${source}", f"each rank's own, from {ranks.name}", default=True)

@@ -54,6 +54,22 @@ LAUNCHERS = {path.stem for path in (PACKAGE / "launchers").glob("[a-z]*.py")} - 
 }
 # The kinds of ranks, of which each launcher chooses one.
 RANK_KINDS = {name for name in vars(rankkind) if isinstance(getattr(rankkind, name), RankKind)}
+# The way of a value through plan/: a module uses those before it, and never the package, its door.
+WAY_OF_PLAN = [
+    *[
+        "forms",
+        "limits",
+        "numbering",
+        "topology",
+        "members",
+        "cpus",
+        "launch",
+        "env",
+        "files",
+        "notes",
+    ],
+    *["ports", "recognition", "show"],
+]
 # Names that only job/membership/ knows of those in job/.
 MEMBERSHIP = {"spares", "min_nodes", "gate"}
 
@@ -147,6 +163,20 @@ def listed(sources: Sources) -> set[str]:
             if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "EFFECTS":
                 found |= {path.replace("__init__", name) for name in ast.literal_eval(node.value)}
     return found
+
+
+def one_way(sources: Sources) -> list[str]:
+    """A value goes through plan/ in one direction."""
+    wrong = []
+    for path, line, name in imports(sources):
+        mine, theirs = module_of(path), name.split(".")[1:]
+        if path.startswith("plan/") and len(mine) > 1 and theirs[:1] == ["plan"]:
+            here, there = mine[1], theirs[1]
+            if {here, there} - {*WAY_OF_PLAN} or WAY_OF_PLAN.index(there) >= WAY_OF_PLAN.index(
+                here
+            ):
+                wrong.append(f"{path}:{line}: {here} may not use {there}")
+    return wrong
 
 
 def sleeps(sources: Sources) -> list[str]:
@@ -254,6 +284,7 @@ def membership_acts(sources: Sources) -> list[str]:
 
 RULES = [
     import_order,
+    one_way,
     effects,
     sleeps,
     lengths,
@@ -303,6 +334,9 @@ BREACHES = [
     (import_order, "spec.py", "from entrypoint.unlisted import x", "1: unlisted is on no floor"),
     (import_order, "unlisted.py", "from entrypoint.base.model import Facts", "1: unlisted is on no floor"),
     (import_order, "spec.py", "from . import run", "1: ..run: write imports in full"),
+    (one_way, "plan/members.py", "from entrypoint.plan.env import x", "1: members may not use env"),
+    (one_way, "plan/env.py", "from entrypoint.plan import settle", "1: env may not use settle"),
+    (one_way, "plan/unlisted.py", "from entrypoint.plan.limits import x", "1: unlisted may not use limits"),
     (effects, "spec.py", "import subprocess", "1: subprocess"),
     (effects, "platforms/local.py", "from os.path import join", "1: os"),
     (effects, "plan/__init__.py", f"{FUNCTION}import time as clock", "2: time"),
@@ -340,6 +374,10 @@ def test_a_breach_is_named(rule: Rule, path: str, text: str, breach: str) -> Non
         (import_order, "tools/deploy/a.py", "from entrypoint.tools.deploy._kinds import x"),
         (import_order, "features/a/b.py", "from entrypoint.features.a.c import x"),
         (import_order, "plan/topology.py", "from entrypoint.spec import check_host"),
+        (one_way, "plan/env.py", "from entrypoint.plan.cpus import share"),
+        (one_way, "plan/env.py", "from entrypoint.plan import cpus"),
+        (one_way, "plan/__init__.py", "from entrypoint.plan.notes import later"),
+        (one_way, "ranks/hooks.py", "from entrypoint.plan import settle"),
         (effects, "system/keys.py", "import os, time"),
         (effects, "spec.py", "import osmosis"),
         (lengths, "spec.py", "x = 1\n" * 600),
