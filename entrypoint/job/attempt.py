@@ -38,7 +38,7 @@ class Attempt(Part):
         self._facts = facts
         self._members = self._state.plan.members  # assumed until the roll call is over
         self._launch = self._state.plan.launch
-        self._has_reports = self._launch.ranks.reports == "ranks"
+        self._has_reports = self._launch.ranks.kind.report_ends
         self._inquiry = InquiryDriver(shared, self.start)
         self._monitor = EndMonitor(shared)
         self.verdict = self._monitor.verdict

@@ -121,7 +121,7 @@ class EndMonitor(Part):
         if message.status:
             self.verdict.failed(node)
         if self._launch.completion == "leader":
-            if self._launch.ranks.reports == "ranks":
+            if self._launch.ranks.kind.report_ends:
                 self.ranks.launcher_ended(end)
             else:
                 self.settle(end)

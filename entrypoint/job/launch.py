@@ -57,7 +57,7 @@ class LaunchMonitor(Part):
         no rank reports its start, nobody can say so."""
         named = getattr(message, "stacks", getattr(message, "ranks", ()))
         ranks = {row[0] if isinstance(row, tuple) else row.rank for row in named} - {-1}
-        return self._launch.reports != "ranks" or all(self.runs_on(rank, host) for rank in ranks)
+        return not self._launch.kind.report_ends or all(self.runs_on(rank, host) for rank in ranks)
 
     def started(self, rank: int, host: str) -> str:
         """A rank has started there. Returns the host that has reported its start before, where that

@@ -190,7 +190,7 @@ class Worker:
             messages.CALLED: not self.state.is_calling,
             messages.TEAM: is_team(self._topology, getattr(message, "replaced", ())),
             messages.STARTED: self.state.has_started,
-            messages.RANKS: self._draft.launch.ranks.reports == "ranks",
+            messages.RANKS: self._draft.launch.ranks.kind.report_ends,
             messages.INQUIRY: inquiry is not None and not self._takes_part(),
             messages.SUCCESS: self.state.has_started
             or ends_without_start

@@ -45,7 +45,7 @@ def share(
 
 def _passed(spec: JobSpec, launch: Launch) -> dict[str, str]:
     """Return the variables that options of mpirun give to ranks."""
-    if launch.ranks.reports != "ranks":
+    if not launch.ranks.kind.by_daemons:
         return {}
     words = f"{spec.mpi.x_args or ''} {spec.mpi.extra_args or ''}".split()
     options = (word.partition("=") for option, word in pairwise(words) if option == "-x")

@@ -41,6 +41,15 @@ _RUN_DIR_BYTES = 86
 _JOB_IDS = ("SLURM_HET_JOB_ID", "SLURM_PACK_JOB_ID", "SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID")
 
 
+def locate(spec: JobSpec, facts: Facts) -> Topology:
+    """The first half of `settle`: platform and device, and from them where each process runs.
+
+    Raises ConfigError when the hosts, or this node's place among them, are not known.
+    """
+    device = choose("devices", spec.device, facts, "cpu").device(facts)
+    return build(spec, facts, site_of(spec.platform, facts), device)
+
+
 def site_of(platform: str | None, facts: Facts) -> Site:
     """Return the site of this platform, or of the one that is recognised.
 

@@ -16,6 +16,9 @@ from shlex import split
 
 import pytest
 
+from entrypoint.base import rankkind
+from entrypoint.base.rankkind import RankKind
+
 pytestmark = pytest.mark.textual
 
 PACKAGE = Path(__file__).parents[2] / "entrypoint"
@@ -49,6 +52,24 @@ LAUNCHERS = {path.stem for path in (PACKAGE / "launchers").glob("[a-z]*.py")} - 
     "mpiexec.hydra",
     "prterun",
 }
+# The kinds of ranks, of which each launcher chooses one.
+RANK_KINDS = {name for name in vars(rankkind) if isinstance(getattr(rankkind, name), RankKind)}
+# The way of a value through plan/: a module uses those before it, and never the package, its door.
+WAY_OF_PLAN = [
+    *[
+        "forms",
+        "limits",
+        "numbering",
+        "topology",
+        "members",
+        "cpus",
+        "launch",
+        "env",
+        "files",
+        "notes",
+    ],
+    *["ports", "recognition", "show"],
+]
 # Names that only job/membership/ knows of those in job/.
 MEMBERSHIP = {"spares", "min_nodes", "gate"}
 # The objects that it has, and the methods that change a collection in place.
@@ -183,6 +204,20 @@ def listed(sources: Sources) -> set[str]:
     return found
 
 
+def one_way(sources: Sources) -> list[str]:
+    """A value goes through plan/ in one direction."""
+    wrong = []
+    for path, line, name in imports(sources):
+        mine, theirs = module_of(path), name.split(".")[1:]
+        if path.startswith("plan/") and len(mine) > 1 and theirs[:1] == ["plan"]:
+            here, there = mine[1], theirs[1]
+            if {here, there} - {*WAY_OF_PLAN} or WAY_OF_PLAN.index(there) >= WAY_OF_PLAN.index(
+                here
+            ):
+                wrong.append(f"{path}:{line}: {here} may not use {there}")
+    return wrong
+
+
 def sleeps(sources: Sources) -> list[str]:
     wrong = [
         f"{path}:{line}: {name}" for path, line, name in imports(sources) if name.endswith(".sleep")
@@ -253,6 +288,25 @@ def inquiries_by_name(sources: Sources) -> list[str]:
             ast.unparse(each).endswith("inquiry.name") for each in [node.left, *node.comparators]
         )
     ]
+
+
+def rank_kinds(sources: Sources) -> list[str]:
+    """How ranks start and report is asked of the attributes of their kind: only launchers name one,
+    and nobody compares it, or another field of `LaunchRanks` with a text."""
+    wrong = []
+    for path, text in sources.items():
+        for node in () if path.startswith(("launchers/", "base/")) else ast.walk(parse(text)):
+            if isinstance(node, ast.Name | ast.Attribute | ast.alias):
+                name = getattr(node, "attr", getattr(node, "id", getattr(node, "name", "")))
+                if name in RANK_KINDS | {"RankKind"}:
+                    wrong.append(f"{path}:{node.lineno}: {name}")
+            elif isinstance(node, ast.Compare):
+                sides = " ".join(map(ast.unparse, [node.left, *node.comparators]))
+                if re.search(r"\branks\.kind\b(?!\.)", sides) or (
+                    re.search(r"\branks\.\w", sides) and re.search("['\"]", sides)
+                ):
+                    wrong.append(f"{path}:{node.lineno}: {ast.unparse(node)}")
+    return wrong
 
 
 def membership_elsewhere(sources: Sources) -> list[str]:
@@ -364,12 +418,14 @@ def classes(sources: Sources) -> list[str]:
 RULES = [
     import_order,
     circles,
+    one_way,
     effects,
     sleeps,
     lengths,
     divided,
     launchers_by_name,
     inquiries_by_name,
+    rank_kinds,
     membership_elsewhere,
     membership_acts,
     membership_written,
@@ -415,6 +471,9 @@ BREACHES = [
     (import_order, "spec.py", "from entrypoint.unlisted import x", "1: unlisted is on no floor"),
     (import_order, "unlisted.py", "from entrypoint.base.model import Facts", "1: unlisted is on no floor"),
     (import_order, "spec.py", "from . import run", "1: ..run: write imports in full"),
+    (one_way, "plan/members.py", "from entrypoint.plan.env import x", "1: members may not use env"),
+    (one_way, "plan/env.py", "from entrypoint.plan import settle", "1: env may not use settle"),
+    (one_way, "plan/unlisted.py", "from entrypoint.plan.limits import x", "1: unlisted may not use limits"),
     (effects, "spec.py", "import subprocess", "1: subprocess"),
     (effects, "platforms/local.py", "from os.path import join", "1: os"),
     (effects, "plan/__init__.py", f"{FUNCTION}import time as clock", "2: time"),
@@ -427,6 +486,11 @@ BREACHES = [
     (launchers_by_name, "spec.py", 'if launcher == "mpirun": ...', "1: mpirun"),
     (launchers_by_name, "spec.py", 'if launcher in ("x", "hydra"): ...', "1: hydra"),
     (inquiries_by_name, "cli/a.py", "self.plan.inquiry.name == 'x'", "1: self.plan.inquiry.name == 'x'"),
+    (rank_kinds, "job/a.py", "x = rankkind.UNDER_DAEMONS", "1: UNDER_DAEMONS"),
+    (rank_kinds, "plan/a.py", "from entrypoint.base.rankkind import AS_PROGRAMS", "1: AS_PROGRAMS"),
+    (rank_kinds, "ranks/a.py", "kind = RankKind(in_programs=True)", "1: RankKind"),
+    (rank_kinds, "job/a.py", "if launch.ranks.kind is kind: ...", "1: launch.ranks.kind is kind"),
+    (rank_kinds, "job/a.py", 'launch.ranks.reports in ("a", "b")', "1: launch.ranks.reports in ('a', 'b')"),
     (membership_elsewhere, "job/leader.py", "if topology.spares: ...", "1: spares"),
     (membership_elsewhere, "job/state.py", "least = x\nmin_nodes = 2", "2: min_nodes"),
     (membership_elsewhere, "job/a.py", "make(gate=1)", "1: gate"),
@@ -479,6 +543,10 @@ def test_a_circle_is_named(wrong: Sources, parts: list[str]) -> None:
         (import_order, "tools/deploy/a.py", "from entrypoint.tools.deploy._kinds import x"),
         (import_order, "features/a/b.py", "from entrypoint.features.a.c import x"),
         (import_order, "plan/topology.py", "from entrypoint.spec import check_host"),
+        (one_way, "plan/env.py", "from entrypoint.plan.cpus import share"),
+        (one_way, "plan/env.py", "from entrypoint.plan import cpus"),
+        (one_way, "plan/__init__.py", "from entrypoint.plan.notes import later"),
+        (one_way, "ranks/hooks.py", "from entrypoint.plan import settle"),
         (effects, "system/keys.py", "import os, time"),
         (effects, "spec.py", "import osmosis"),
         (lengths, "spec.py", "x = 1\n" * 600),
@@ -486,6 +554,9 @@ def test_a_circle_is_named(wrong: Sources, parts: list[str]) -> None:
         (divided, "spec.py", INIT.format("")),
         (launchers_by_name, "launchers/a.py", 'if launcher == "mpirun": ...'),
         (launchers_by_name, "spec.py", 'default = "mpirun"'),
+        (rank_kinds, "base/model.py", "kind: RankKind = AS_PROGRAMS"),
+        (rank_kinds, "launchers/_mpi.py", "LaunchRanks(kind=UNDER_DAEMONS)"),
+        (rank_kinds, "job/a.py", "if launch.ranks.kind.by_daemons or launch.ranks.count == 2: ..."),
         (membership_elsewhere, "job/membership/__init__.py", "topology.spares"),
         (membership_elsewhere, "plan/team.py", "topology.spares"),
         (membership_acts, "job/rollcall.py", "state.scheduler.now"),

@@ -691,7 +691,7 @@ def test_a_directory_for_logs_that_nothing_uses(
     spec, _ = settle(text, facts(), env=env)
     hint = "add --log-files ranks for a copy of each rank's output, or remove it"
     said = f"EP131 nothing writes logs into /logs | {asked_by} | {hint}"
-    assert planning.unused_log_dir(spec, build(text, env=env)) == (said if asked_by else "")
+    assert [*planning.warnings(spec, build(text, env=env))] == ([said] if asked_by else [])
 
 
 @pytest.mark.parametrize(
@@ -701,8 +701,9 @@ def test_a_directory_for_logs_that_nothing_uses(
 def test_ranks_to_show_that_the_job_does_not_have(show: str, is_told: bool) -> None:
     text = f"logs: {{show: '{show}'}}\nlauncher: jax\nslots: 2"
     spec, _ = settle(text, facts())
-    told = planning.unshown(spec, build(text))
-    assert told.startswith("EP131 logs.show names no rank of this job | ") == is_told
+    told = [*planning.warnings(spec, build(text))]
+    assert len(told) == is_told
+    assert all(it.startswith("EP131 logs.show names no rank of this job | ") for it in told)
 
 
 def test_a_plan_shows_which_nodes_work_and_which_are_spares() -> None:

@@ -59,12 +59,12 @@ class RankWatcher:
 
     def _watched(self) -> list[WatchedRank]:
         """Return the ranks of this node, or its programs where these are not known to start any."""
-        launch, reports = self.launch, self.launch.ranks.reports
+        launch, kind = self.launch, self.launch.ranks.kind
         programs = {}
         ranks, program_ranks = self._ranks
         alive = program_ranks.alive
-        left = (program_ranks if reports == "both" else ranks).statuses
-        if reports == "programs" or (reports == "both" and not alive and not left):
+        left = (program_ranks if kind.in_programs else ranks).statuses
+        if not kind.have_supervisors or (kind.in_programs and not alive and not left):
             programs = {
                 number: (-1 if program.rank is None else program.rank, program.label)
                 for number, program in enumerate(launch.programs)

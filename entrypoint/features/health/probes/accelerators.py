@@ -154,7 +154,7 @@ class Builds(Probe):
             yield from self._cuda(seen, about, view.node.slots)
         if seen.device == "ascend" and about("torch") and not about("torch npu"):
             yield self.finding("warning", "torch-npu", "torch without torch_npu")
-        if plan.launch.ranks.reports == "ranks" and about("horovod mpi") == "no":
+        if plan.launch.ranks.kind.by_daemons and about("horovod mpi") == "no":
             found = "built without MPI"
             yield self.finding("warning", "horovod-mpi", found, launcher=plan.launcher)
         if seen.device == "nvidia" and about("horovod nccl") == "no":
