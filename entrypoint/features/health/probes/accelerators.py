@@ -14,14 +14,11 @@ from entrypoint.features.health.probe import (
     Fields,
     Findings,
     Inputs,
-    Named,
     NodeView,
-    Number,
     Probe,
-    Rows,
-    String,
 )
 from entrypoint.features.health.probes.image import Libraries
+from entrypoint.features.health.reading import Named, Number, Rows, String
 from entrypoint.system import smi
 from entrypoint.system.smi import Card
 

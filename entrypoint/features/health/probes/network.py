@@ -19,15 +19,11 @@ from entrypoint.features.health.probe import (
     Fields,
     Findings,
     Inputs,
-    Named,
     NodeView,
-    Number,
     Probe,
-    Rows,
-    String,
-    Strings,
 )
 from entrypoint.features.health.probes.container import LockedMemory
+from entrypoint.features.health.reading import Named, Number, Rows, String, Strings
 from entrypoint.plan.limits import CLOCKS_OF_CHECK, clocks_apart
 from entrypoint.system import network
 from entrypoint.system.preflight import ROOT
