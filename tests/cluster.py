@@ -136,7 +136,7 @@ class Cluster:
             "ENTRYPOINT_NODE_RANK": str(rank),
             "ENTRYPOINT_SLOTS": str(self.slots),
             "ENTRYPOINT_SSH_PORT": str(self.port),
-            **({"ENTRYPOINT_TORCH_PORT": str(self.meeting)} if self.meeting else {}),
+            **({"ENTRYPOINT_PORT": str(self.meeting)} if self.meeting else {}),
             "ENTRYPOINT_SECRET": SECRET,
             "ENTRYPOINT_RUN_DIR": str(self.run_dir(rank)),
             "ENTRYPOINT_TIMEOUTS_PEERS": "60",

@@ -43,10 +43,11 @@ COMMANDS = {
 
 def contract() -> dict[str, list[str]]:
     """Return all of it, each list sorted."""
+    settings = [*table.fields(), *table.former_fields().values()]
     parts = {
         "flags": _flags(),
-        "fields": [field.path for field in table.fields()],
-        "variables": [name for field in table.fields() for name in (field.env, *field.aliases)],
+        "fields": [field.path for field in settings],
+        "variables": [name for field in settings for name in (field.env, *field.aliases)],
         "messages": [f"{id} {_ends(entry)}" for id, entry in explain.messages().items()],
         "statuses": [f"{status} {kind}" for status, kind in errors.CLASSES.items()],
         "adapters": [f"{kind}/{name}" for kind in KINDS for name in registry.names(kind)],

@@ -67,7 +67,7 @@ def run(
             own = {
                 **env,
                 "ENTRYPOINT_RUN_DIR": f"{folder}/run",
-                "ENTRYPOINT_TORCH_PORT": str(20_000 + value),
+                "ENTRYPOINT_PORT": str(20_000 + value),
             }
             argv = [*words, "--", *program(kind, value)]
             done = subprocess.run(

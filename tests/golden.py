@@ -86,12 +86,12 @@ def written() -> set[str]:
     return {path.relative_to(COMPLETE).as_posix() for path in COMPLETE.rglob("*") if path.is_file()}
 
 
-def changed(case: Path, section: str, **values: object) -> Plan:
-    """Return the plan of node 0 with other values in a section of the spec; None leaves one out."""
+def changed(case: Path, path: str, value: object) -> Plan:
+    """Return the plan of node 0 with another value of a setting; None leaves it out."""
     _, facts = _inputs(case, 0)
     document = yaml.safe_load((case / "job.yaml").read_text())
-    merged = {**document.get(section, {}), **values}
-    document[section] = {name: value for name, value in merged.items() if value is not None}
+    section, _, name = path.rpartition(".")
+    (document.setdefault(section, {}) if section else document)[name] = value
     return settle(specs.load(yaml.safe_dump(document), "job.yaml", facts.env, {}), facts)
 
 

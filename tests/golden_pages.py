@@ -23,10 +23,16 @@ from entrypoint.features.health.probe import rows
 from entrypoint.features.health.probes import PROBES
 from entrypoint.spec.jobspec import JobSpec
 from entrypoint.spec.rules import FieldInfo
-from entrypoint.spec.table import RESERVED, about
+from entrypoint.spec.table import RESERVED, about, former_fields
 from entrypoint.spec.table import fields as all_fields
 
 DOCS = Path(__file__).parents[1] / "docs"
+_FORMER = (
+    "Each of these was a setting of some launchers, and still is under them; every other launcher"
+    " ignores it. A former name in a file or after `ENTRYPOINT_` gives a warning with the present"
+    " one. The other variables are those of other tools, and stay. `env.NAME` is the variable"
+    " `NAME`, of the containers or in the spec's `env`."
+)
 _MOST_WORDS = 8  # of what programs print, for each cause
 
 
@@ -56,9 +62,16 @@ def fields() -> list[str]:
         out += [f"## {f'`{section}`' if section else 'Top level'}\n", f"{description}\n"]
         head = ("field", "takes", "default", "variables", "flag", "meaning")
         out += [*markdown_table([head, *map(_row, members)]), ""]
+    former = [(f"`{path}`", *_former(field)) for path, field in former_fields().items()]
+    out += ["## Former names\n", f"{_FORMER}\n"]
+    out += [*markdown_table([("former setting", "variables", "meaning"), *former]), ""]
     reserved = [(f"`{name}`", meaning) for name, meaning in RESERVED.items()]
     out += ["## Variables that are not fields\n"]
     return [*out, *markdown_table([("variable", "meaning"), *reserved])]
+
+
+def _former(field: FieldInfo) -> tuple[str, str]:
+    return " ".join(f"`{name}`" for name in (field.env, *field.aliases)), field.description
 
 
 def _row(field: FieldInfo) -> tuple[str, ...]:

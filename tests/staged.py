@@ -67,7 +67,7 @@ def start(job: Cluster, row: Staged, python: str, more: Mapping[str, str]) -> No
     env = {
         "STAGE": str(job.folder),
         "PYTHON": python,
-        "ENTRYPOINT_TORCH_PORT": str(free_port()),
+        "ENTRYPOINT_PORT": str(free_port()),
         "ENTRYPOINT_RESTARTS": "1",
         # A node whose card has errors already would not get a rank: they arise while ranks run.
         "ENTRYPOINT_GATE_CARDS": "never",

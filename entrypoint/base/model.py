@@ -418,8 +418,7 @@ class LaunchRanks:
 class LaunchPort:
     """The TCP port at which a launcher's programs meet, and those that follow it."""
 
-    path: str  # of its setting, such as torch.port
-    first: int  # as the spec has it
+    first: int  # as the spec has it, in `port`, or the launcher's default
     span: int = 1  # consecutive ports, of which it is the first
     # where programs of this node listen, counted from the first
     here: tuple[int, ...] = ()
@@ -461,6 +460,7 @@ class Launch:
     takes_signals: bool = True
     # its programs are launchers, which tell the processes that they start of SIGTERM
     forwards: bool = False
+    takes_args: bool = False  # it has options of its own, for `launcher_args`
     # the leader's program runs on all nodes, and names the one that failed by its address
     names_nodes: bool = False
 

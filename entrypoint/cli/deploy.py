@@ -95,6 +95,8 @@ def act(args: argparse.Namespace, log: Logger) -> int:
             " them: give them to the containers instead"
         )
     outputs.note_left_out(specs.given(spec)[1], log)
+    for warning in specs.for_launcher(spec, spec.launcher or "").renamed:
+        log(f"warning: {warning}")
     for line in module.notes(spec, options) if hasattr(module, "notes") else ():
         log(line)
     return outputs.give(rendered, args.out, log)

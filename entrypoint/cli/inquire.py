@@ -46,10 +46,10 @@ def act(
         with kept as record:
             signals = Signals(log)
             signals.watch()  # before anything slow
-            from entrypoint.plan import locate, settle
+            from entrypoint.plan import located, settle
 
             spec, facts = _job(args, log, settings)
-            topology = locate(spec, facts)
+            spec, topology = located(spec, facts)
             log.about(topology)
             if keeps_record:
                 record.about(topology)

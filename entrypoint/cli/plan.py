@@ -24,7 +24,7 @@ COMMAND = Command(
 
 def act(args: argparse.Namespace, log: Logger) -> int:
     """Print the plan. Returns 0, or the status with which `run` would refuse it."""
-    from entrypoint.plan import settle
+    from entrypoint.plan import located, settle
     from entrypoint.plan.show import plan_json, plan_text
     from entrypoint.system import checks
 
@@ -32,15 +32,17 @@ def act(args: argparse.Namespace, log: Logger) -> int:
     spec = inputs.with_program(args, spec)
     unknown = []
     try:
-        draft = settle(spec, facts)
+        spec, topology = located(spec, facts)
     except ConfigError as error:  # as on a laptop, which is none of the nodes
         if not error.summary.startswith("EP202"):
             raise
         unknown = [error.outcome]
-        log("this is the plan of worker-0; --node-rank 1 shows that of worker-1")
         spec = replace(spec, node_rank=0)
-        draft = settle(spec, facts)
-    plan, refused = checks.dry_run(spec, facts, draft, log)
+        spec, topology = located(spec, facts)
+        log("this is the plan of worker-0; --node-rank 1 shows that of worker-1")
+    for warning in spec.renamed:
+        log(f"warning: {warning}")
+    plan, refused = checks.dry_run(spec, facts, settle(spec, facts, topology), log)
     refused = [*unknown, *refused]
     if args.json:
         answer(plan_json(spec, plan))

@@ -16,6 +16,7 @@ from entrypoint.spec import JobSpec
 if TYPE_CHECKING:
     from entrypoint.features.record.file import RecordFile
 
+_OF_TORCH = ("ENTRYPOINT_TORCH_", "MASTER_PORT", "TORCHRUN_", "TORCHLAUNCH_")
 
 COMMAND = Command(
     "boot this node's part of the job, and exit with the job's status",
@@ -37,7 +38,7 @@ def act(args: argparse.Namespace, log: Logger) -> int:
         with recorded(log) as record:
             signals = Signals(log)
             signals.watch()  # before anything slow
-            from entrypoint.plan import locate, settle
+            from entrypoint.plan import located, settle
             from entrypoint.system.facts import of_job, read
 
             spec, facts = inputs.with_program(args, inputs.spec(args)[0]), read()
@@ -45,7 +46,7 @@ def act(args: argparse.Namespace, log: Logger) -> int:
             process.hide_memory()  # not before: then only root reads /proc/self/environ
             if args.passthrough and not _describes_job(spec, facts):
                 return _pass_through(spec, facts, record, log)
-            topology = locate(spec, facts)
+            spec, topology = located(spec, facts)
             of_this_job = of_job(facts)  # mpirun answers while we import
             from entrypoint.cli.features import extensions
             from entrypoint.node import execute
@@ -121,7 +122,7 @@ def _describes_job(spec: JobSpec, facts: Facts) -> bool:
     # Torch's own variables do not count: programs that start on their own have MASTER_PORT and the
     # like, too.
     given, secrets = specs.given(spec)
-    settings = [name for name in given if not name.startswith("ENTRYPOINT_TORCH_")]
+    settings = [name for name in given if not name.startswith(_OF_TORCH)]
     if settings or specs.settings_in(inputs.environ()) or secrets:
         return True
     return not starts_any_program(facts)

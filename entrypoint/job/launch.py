@@ -123,7 +123,7 @@ class LaunchMonitor(Part):
         if not heard.all_started():
             asked = self._spec.source("mpi.np") if self._spec.mpi.np else "the slots of all nodes"
             do = (
-                f"-np is {heard.asked} by {asked}: make sure that OPENMPI_EXTRA_ARGS and the like"
+                f"-np is {heard.asked} by {asked}: make sure that launcher_args and the like"
                 " do not change that"
             )
             self._decide(

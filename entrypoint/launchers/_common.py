@@ -20,6 +20,8 @@ from entrypoint.launchers._nested import (
 )
 from entrypoint.spec import JobSpec
 
+PORT = 6060  # the default of `port` for all launchers that have no other one
+
 
 def with_python(command: tuple[str, ...]) -> tuple[str, ...]:
     """Return the command, with `python` before a script, as torchrun does."""
@@ -132,12 +134,11 @@ def with_options(
 
 def refuse_options(
     spec: JobSpec,
-    path: str,
     settled: Mapping[str, str],
     setter: str = "the launcher",
     spellings: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
-    """Refuse options in the spec's field `path` that `setter` sets.
+    """Refuse options in `launcher_args` that `setter` sets.
 
     `settled` names the fields of the options' values; `spellings` has the long forms of short
     options. argparse accepts any beginning of an option for the option. Raises SpecError.
@@ -145,12 +146,12 @@ def refuse_options(
     refuse(
         problem(
             spec,
-            path,
+            "launcher_args",
             f"EP119 --{option} is set by {setter}",
             f"`{brief(argument)}`",
             f"set {settled[option]}",
         )
-        for word in spec.value(path)
+        for word in spec.launcher_args
         if (name := _option(argument := spellings.get(word[:2], word))) is not None
         and (option := next((option for option in settled if option.startswith(name)), ""))
     )
@@ -197,21 +198,21 @@ def place(spec: JobSpec, topology: Topology) -> tuple[EnvVar, EnvVar, EnvVar]:
     return (
         EnvVar("NODE_RANK", str(topology.me), topology.origin("node_rank") or alone, default=True),
         EnvVar("MASTER_ADDR", master(topology), hosts, default=True),
-        EnvVar("MASTER_PORT", str(spec.torch.port), str(spec.source("torch.port")), default=True),
+        EnvVar("MASTER_PORT", str(spec.port or PORT), str(spec.source("port")), default=True),
     )
 
 
 def meeting_port(
-    spec: JobSpec, topology: Topology, path: str, variable: str = "", needed: bool = True
+    spec: JobSpec, topology: Topology, variable: str = "", needed: bool = True, own: int = PORT
 ) -> LaunchPort | None:
-    """Return the port of the setting at `path`, on which a program of worker-0 listens.
+    """Return the port on which a program of worker-0 listens, the launcher's `own` by default.
 
     None if the spec's own `env` has the variable that names it, or a single node needs none.
     """
     if not topology.has_peers or variable in spec.env:
         return None
     here = (0,) if topology.is_leader else ()
-    return LaunchPort(path, spec.value(path), here=here, needed=needed)
+    return LaunchPort(spec.port or own, here=here, needed=needed)
 
 
 def equal_slots(launcher: str, topology: Topology) -> int:

@@ -14,6 +14,9 @@ from entrypoint.base.values import replace
 from entrypoint.launchers._common import file, meeting_port, place, problem
 from entrypoint.spec import JobSpec, logs
 
+# Variables of ModelArts' run_mpi.sh, which hold several options each.
+OPTIONS = ("OPENMPI_BIND_ARGS", "OPENMPI_X_ARGS", "OPENMPI_MCA_ARGS")
+
 
 def launch(
     spec: JobSpec,
@@ -36,6 +39,7 @@ def launch(
         files=(_rank_script(spec, topology, variables, number, (*options, *lines)),),
         needs_roll_call=topology.has_peers,
         completion="leader",
+        takes_args=True,
         ranks=replace(
             ranks,
             kind=UNDER_DAEMONS,
@@ -47,7 +51,7 @@ def launch(
                 for name, source in variables.items()
             ),
         ),
-        port=meeting_port(spec, topology, "torch.port", "MASTER_PORT", needed=False),
+        port=meeting_port(spec, topology, "MASTER_PORT", needed=False),
     )
 
 
@@ -77,10 +81,11 @@ def _rank_script(
 def refused(spec: JobSpec, launcher: str, settled: Mapping[str, str]) -> list[Problem]:
     """Return a problem for each option of the spec that the launcher sets; `settled` names the
     fields for them."""
+    words = {f"env.{name}": spec.option(name).split() for name in OPTIONS}
     arguments = [
         (path, argument, argument.lstrip("-").partition("=")[0])
-        for path in ("mpi.bind_args", "mpi.x_args", "mpi.mca_args", "mpi.extra_args")
-        for argument in (spec.value(path) or "").split()
+        for path, words in {**words, "launcher_args": spec.launcher_args}.items()
+        for argument in words
         if argument.startswith("-")
     ]
     return [

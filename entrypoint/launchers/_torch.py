@@ -21,6 +21,7 @@ from entrypoint.base.model import (
 from entrypoint.base.rankkind import UNDER_PROGRAMS
 from entrypoint.base.values import replace
 from entrypoint.launchers._common import (
+    PORT,
     file,
     meeting_port,
     place,
@@ -38,11 +39,11 @@ SETTLED = {
     "node_rank": "node_rank",
     "nproc_per_node": "slots",
     "master_addr": "hosts",
-    "master_port": "torch.port",
+    "master_port": "port",
     "local_addr": "hosts",
     "standalone": "one host in hosts",
     "rdzv_backend": "torch.rdzv_backend",
-    "rdzv_endpoint": "hosts and torch.port",
+    "rdzv_endpoint": "hosts and port",
     "rdzv_id": "name",
     **dict.fromkeys(("module", "no_python", "run_path"), "command"),
 }
@@ -53,7 +54,8 @@ _SHORT = {"-m": "--module", "-r": "--redirects", "-t": "--tee"}  # their other s
 # Settings of `entrypoint run` that change what a script starts, and that it does not read.
 _UNREAD = (
     *("COMMAND", "DEVICE", "ENV", "MPI_INTERFACE", "NETWORK_INTERFACE", "NODES", "PLATFORM"),
-    *("SPARES", "SPEC", "TIMEOUTS_JOIN", "TIMEOUTS_PEERS", "TORCH_EXTRA_ARGS", "WORKDIR"),
+    *("SPARES", "SPEC", "TIMEOUTS_JOIN", "TIMEOUTS_PEERS", "WORKDIR"),
+    *("LAUNCHER_ARGS", "TORCH_EXTRA_ARGS"),
 )
 
 # Seconds; torch counts milliseconds in 31 bits.
@@ -66,15 +68,14 @@ def launch(
     topology: Topology,
     name: str,
     options: Sequence[str],
-    extra: str = "torch.extra_args",
     settled: Mapping[str, str] = SETTLED,
 ) -> Launch:
     """Return the launcher of this name on every node, with its module and these options.
 
-    Raises SpecError if the user's own options, in the field `extra`, have one of `settled`, or if
-    the spec's `env` has one.
+    Raises SpecError if the user's own options have one of `settled`, or if the spec's `env` has
+    one.
     """
-    _refuse(spec, name, extra, settled)
+    _refuse(spec, name, settled)
     run_dir = topology.run_dir
     # accelerate's starts torch's.
     starters = ["accelerate/accelerate_launch.py"] * (name == "accelerate")
@@ -89,15 +90,16 @@ def launch(
         files=(*files, rank_script(spec, topology)),
         ranks=LaunchRanks(kind=UNDER_PROGRAMS, count=topology.world_size),
         forwards=True,
-        port=meeting_port(spec, topology, "torch.port", "MASTER_PORT"),
+        takes_args=True,
+        port=meeting_port(spec, topology, "MASTER_PORT"),
     )
 
 
-def _refuse(spec: JobSpec, name: str, extra: str, settled: Mapping[str, str]) -> None:
+def _refuse(spec: JobSpec, name: str, settled: Mapping[str, str]) -> None:
     refuse_env(spec, {"RDZV_BACKEND": "torch.rdzv_backend", "MAX_RESTARTS": "torch.max_restarts"})
-    refuse_options(spec, extra, settled, f"launcher {name}", _SHORT)
+    refuse_options(spec, settled, f"launcher {name}", _SHORT)
     if spec.logs.lines:
-        refuse_options(spec, extra, _OF_OUTPUT, "logs", _SHORT)
+        refuse_options(spec, _OF_OUTPUT, "logs", _SHORT)
 
 
 def _command(spec: JobSpec, topology: Topology) -> tuple[str, tuple[str, ...]]:
@@ -217,8 +219,8 @@ def _places(spec: JobSpec, topology: Topology) -> dict[str, object]:
 
 
 def public_options(spec: JobSpec) -> tuple[str, ...]:
-    """Return torch.extra_args for a script that others may read; none if one may be a secret."""
-    return () if "torch.extra_args" in for_script(spec)[1] else spec.torch.extra_args
+    """Return launcher_args for a script that others may read; none if one may be a secret."""
+    return () if "launcher_args" in for_script(spec)[1] else spec.launcher_args
 
 
 def _refusal(
@@ -238,7 +240,7 @@ def _refusal(
 
 def port(spec: JobSpec) -> str:
     """Return the port on worker-0 at which the nodes meet; a variable of the spec's `env` wins."""
-    return spec.env.get("MASTER_PORT", str(spec.torch.port))
+    return spec.env.get("MASTER_PORT", str(spec.port or PORT))
 
 
 def backend(spec: JobSpec) -> str:

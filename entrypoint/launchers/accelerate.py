@@ -21,7 +21,7 @@ _SETTLED = {
     "num_processes": "hosts and slots",
     "machine_rank": "node_rank",
     "main_process_ip": "hosts",
-    "main_process_port": "torch.port",
+    "main_process_port": "port",
     "max_restarts": "torch.max_restarts",
     "rdzv_backend": "nothing: it is static",
     "rdzv_conf": "timeouts.peers",
@@ -32,7 +32,7 @@ _SETTLED = {
 def plan(spec: JobSpec, topology: Topology) -> Launch:
     """Return `accelerate launch` on every node, with the command in its own form.
 
-    Raises SpecError if accelerate.extra_args has an option that the launcher sets, ConfigError if
+    Raises SpecError if launcher_args has an option that the launcher sets, ConfigError if
     nodes have different numbers of slots, or for a rendezvous that it does not support.
     """
     ranks = equal_slots("accelerate", topology)
@@ -56,7 +56,7 @@ def plan(spec: JobSpec, topology: Topology) -> Launch:
         # Else accelerate has DeepSpeed's own launcher log in to the other nodes.
         "--deepspeed_multinode_launcher=standard",
         f"--log_dir={topology.run_dir}/tmp/torch",
-        *spec.accelerate.extra_args,
+        *spec.launcher_args,
     )
     settled = _torch.SETTLED | _SETTLED
-    return _torch.launch(spec, topology, "accelerate", options, "accelerate.extra_args", settled)
+    return _torch.launch(spec, topology, "accelerate", options, settled)

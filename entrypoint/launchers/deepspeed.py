@@ -21,7 +21,14 @@ from entrypoint.base.model import (
 from entrypoint.base.rankkind import UNDER_PROGRAMS
 from entrypoint.base.values import replace
 from entrypoint.launchers import _mpi, _torch
-from entrypoint.launchers._common import file, master, meeting_port, refuse_options, split_python
+from entrypoint.launchers._common import (
+    PORT,
+    file,
+    master,
+    meeting_port,
+    refuse_options,
+    split_python,
+)
 from entrypoint.spec import JobSpec
 
 # Options that the launcher sets, and the sources of their values; then those of the form with ssh.
@@ -34,7 +41,7 @@ _SETTLED = {
     **dict.fromkeys(("module", "no_python"), "command"),
     "node_rank": "node_rank",
     "master_addr": "hosts",
-    "master_port": "torch.port",
+    "master_port": "port",
 }
 _OF_SSH = (
     "include exclude num_nodes num_gpus num_accelerators launcher launcher_args force_multi"
@@ -52,13 +59,13 @@ def plan(spec: JobSpec, topology: Topology) -> Launch:
     """Return deepspeed_launch.py on every node, or `deepspeed` on worker-0, with the command as
     arguments.
 
-    Raises SpecError if deepspeed.extra_args has an option that the launcher sets.
+    Raises SpecError if launcher_args has an option that the launcher sets.
     """
     by_ssh = spec.ssh.client == "files" and topology.has_peers
     settled = _SETTLED if by_ssh else _SETTLED | _BY_SSH
-    refuse_options(spec, "deepspeed.extra_args", settled)
+    refuse_options(spec, settled)
     launch = (_by_ssh if by_ssh else _on_each_node)(spec, topology)
-    return replace(launch, port=meeting_port(spec, topology, "torch.port"))
+    return replace(launch, takes_args=True, port=meeting_port(spec, topology))
 
 
 def _on_each_node(spec: JobSpec, topology: Topology) -> Launch:
@@ -106,8 +113,8 @@ def _line(spec: JobSpec, topology: Topology, options: tuple[str, ...]) -> tuple[
         python,
         *options,
         f"--master_addr={master(topology)}",
-        f"--master_port={spec.torch.port}",
-        *spec.deepspeed.extra_args,
+        f"--master_port={spec.port or PORT}",
+        *spec.launcher_args,
         *_FORMS[form],
         *arguments,
     )

@@ -51,7 +51,7 @@ _OUTPUT = {
     ),
     **dict.fromkeys(("outfile", "outfile-pattern", "errfile", "errfile-pattern"), "logs.files"),
 }
-_OF_OPEN_MPI = ("mpi.tune_file", "mpi.x_args", "mpi.mca_args")
+_OF_OPEN_MPI = ("TUNE_ENV_FILE", "OPENMPI_X_ARGS", "OPENMPI_MCA_ARGS")
 
 
 def plan(spec: JobSpec, topology: Topology) -> Launch:
@@ -101,7 +101,11 @@ def _is_tagged(spec: JobSpec, topology: Topology) -> bool:
 def _refuse(spec: JobSpec) -> None:
     summary = "EP119 mpiexec.hydra takes no options of Open MPI's"
     hint = "remove it, or set launcher: mpirun"
-    problems = [problem(spec, path, summary, "", hint) for path in _OF_OPEN_MPI if spec.value(path)]
+    problems = [
+        problem(spec, f"env.{name}", summary, "", hint)
+        for name in _OF_OPEN_MPI
+        if spec.option(name)
+    ]
     settled = {**_SETTLED, **(_OUTPUT if spec.logs.lines else {})}
     refuse([*problems, *_mpi.refused(spec, "hydra", settled)])
 
@@ -111,7 +115,7 @@ def _line(spec: JobSpec, topology: Topology, tagged: bool) -> tuple[str, ...]:
     # Hydra cuts the output of ranks; with this, each piece begins as those of Open MPI 4
     # (unite.py): group, rank.
     tags = ("-prepend-pattern", "[%g,%r]<stdout>:") if tagged else ()
-    arguments = f"{spec.mpi.bind_args or ''} {spec.mpi.extra_args or ''}".split()
+    arguments = (*spec.option("OPENMPI_BIND_ARGS").split(), *spec.launcher_args)
     # A lone colon would end the program for Hydra: it gets a backslash, which rank.sh's supervisor
     # removes.
     command = (

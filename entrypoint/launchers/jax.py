@@ -19,6 +19,7 @@ from entrypoint.base.model import (
 from entrypoint.launchers._common import endpoint, master, meeting_port, refuse_env, with_python
 from entrypoint.spec import JobSpec
 
+_PORT = 6070
 _SETTLED = {"JAX_NUM_PROCESSES": "hosts and slots", "JAX_PROCESS_ID": "hosts and slots"}
 
 
@@ -34,9 +35,8 @@ def plan(spec: JobSpec, topology: Topology) -> Launch:
     first = topology.first_rank
     size = topology.world_size
     hosts = topology.origin("hosts") if topology.has_peers else "the only node"
-    coordinator = EnvVar(
-        "JAX_COORDINATOR_ADDRESS", endpoint(master(topology), spec.jax.port), hosts, default=True
-    )
+    address = endpoint(master(topology), spec.port or _PORT)
+    coordinator = EnvVar("JAX_COORDINATOR_ADDRESS", address, hosts, default=True)
     programs = tuple(
         Program(
             with_python(spec.command),
@@ -54,7 +54,7 @@ def plan(spec: JobSpec, topology: Topology) -> Launch:
     return Launch(
         programs,
         ranks=LaunchRanks(count=size),
-        port=meeting_port(spec, topology, "jax.port", "JAX_COORDINATOR_ADDRESS"),
+        port=meeting_port(spec, topology, "JAX_COORDINATOR_ADDRESS", own=_PORT),
     )
 
 

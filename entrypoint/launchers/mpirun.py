@@ -23,7 +23,7 @@ from entrypoint.base.values import replace
 from entrypoint.launchers import _mpi
 from entrypoint.launchers._common import file, refuse
 from entrypoint.launchers._daemons import OPENMPI
-from entrypoint.spec import JobSpec, fields, for_script
+from entrypoint.spec import JobSpec, for_script
 
 ALSO = ("mpi", "mpiexec", "openmpi", "horovod", "horovodrun")  # other names
 
@@ -34,7 +34,6 @@ _OUTPUT = {
     "timestamp-output": "logs.timestamps",
     "output-filename": "logs.files",
 }
-_OPTIONS = ("mpi.tune_file", "mpi.bind_args", "mpi.x_args", "mpi.mca_args", "mpi.extra_args")
 # Settings of interfaces: Open MPI's own variables and the parameters of its files.
 _INTERFACES = r"((OMPI|PRTE)_MCA_)?((btl|oob)_tcp|prte)_if_"
 _NETWORK_HINT = "make sure that the nodes reach each other's ports, over MY_MPI_BTL_TCP_IF"
@@ -110,13 +109,17 @@ def plan(spec: JobSpec, topology: Topology) -> Launch:
 
 
 def _ranks(spec: JobSpec, tagged: str) -> LaunchRanks:
-    options = " ".join(filter(None, (spec.mpi.mca_args, spec.mpi.extra_args)))
     return LaunchRanks(
         name="mpirun",
         network_hint=_NETWORK_HINT,
         tagged=tagged,
-        crowded_env=() if "mpi_yield_when_idle" in options else (_YIELD,),
+        crowded_env=() if "mpi_yield_when_idle" in _options(spec) else (_YIELD,),
     )
+
+
+def _options(spec: JobSpec) -> str:
+    """Return the user's options in which parameters of Open MPI may be."""
+    return " ".join((spec.option("OPENMPI_MCA_ARGS"), *spec.launcher_args))
 
 
 def _tags(spec: JobSpec, topology: Topology) -> str:
@@ -176,6 +179,7 @@ def _script(spec: JobSpec, topology: Topology, tagged: str) -> File:
         "agent": f"sh {topology.run_dir}/agent" if topology.has_peers else "",
         "run_dir": topology.run_dir,
         "tags": _TAGS[tagged],
+        "launcher_args": spec.launcher_args,
     }
     return file("mpirun/mpirun.sh.j2", context, 0o700)
 
@@ -192,20 +196,19 @@ def _settings(spec: JobSpec, topology: Topology) -> tuple[EnvVar, ...]:
             str(spec.source("mpi.hostfile")),
         ),
         *((_LISTED,) if _lists_names(topology.members.reports[0].mpi) else ()),
-        *_settled(spec, *(() if spec.network.asked else ("mpi.interface",)), *_OPTIONS),
+        *_settled(spec),
         *_interfaces(spec, topology),
     )
 
 
-def _settled(spec: JobSpec, *paths: str) -> Iterator[EnvVar]:
-    """Yield these fields of the spec, if they have a value, as the variables of the script.
-
-    So it uses the values that the plan shows.
-    """
-    for field in fields():
-        value = spec.value(field.path)
-        if field.path in paths and value is not None:
-            yield EnvVar(field.aliases[0], str(value), str(spec.source(field.path)))
+def _settled(spec: JobSpec) -> Iterator[EnvVar]:
+    """Yield the script's other variables that have a value: it uses those that the plan shows."""
+    if spec.mpi.interface and not spec.network.asked:
+        origin = str(spec.source("mpi.interface"))
+        yield EnvVar("MY_MPI_BTL_TCP_IF", spec.mpi.interface, origin)
+    for name in ("TUNE_ENV_FILE", *_mpi.OPTIONS):
+        if value := spec.option(name):
+            yield EnvVar(name, value, str(spec.source(f"env.{name}")))
 
 
 def _lists_names(mpi: str) -> bool:
@@ -236,11 +239,11 @@ def _interfaces(spec: JobSpec, topology: Topology) -> tuple[EnvVar, ...]:
     """
     mpi = spec.mpi
     wanted = spec.network.asked
-    options = " ".join(filter(None, (mpi.mca_args, mpi.extra_args)))
+    options = _options(spec)
     if (
         "tcp_if_" in options
         or "prte_if_" in options
-        or (not wanted and (mpi.interface or mpi.tune_file))
+        or (not wanted and (mpi.interface or spec.option("TUNE_ENV_FILE")))
     ):
         return ()
     chosen = interfaces.of_all(topology.members.reports, wanted)

@@ -14,12 +14,13 @@ from entrypoint.spec import JobSpec
 
 ALSO = ("mindspore",)  # other names
 
+_PORT = 8118
 # Options that the launcher sets, and the sources of their values.
 _SETTLED = {
     "worker_num": "hosts and slots",
     "local_worker_num": "slots",
     "master_addr": "hosts",
-    "master_port": "mindspore.port",
+    "master_port": "port",
     "node_rank": "node_rank",
     "log_dir": "log_dir",
     "join": "nothing: the job ends when its processes have",
@@ -30,17 +31,17 @@ _SETTLED = {
 def plan(spec: JobSpec, topology: Topology) -> Launch:
     """Return msrun on every node, with the command as arguments.
 
-    Raises SpecError if mindspore.extra_args has an option that the launcher sets, ConfigError if
+    Raises SpecError if launcher_args has an option that the launcher sets, ConfigError if
     the nodes have different numbers of slots.
     """
-    refuse_options(spec, "mindspore.extra_args", _SETTLED)
+    refuse_options(spec, _SETTLED)
     ranks = equal_slots("msrun", topology)
     logs = f"{topology.log_dir}/{topology.job}-msrun{topology.of_attempt}"
     options = {
         "worker_num": ranks,
         "local_worker_num": topology.this.slots,
         "master_addr": master(topology),
-        "master_port": spec.mindspore.port,
+        "master_port": spec.port or _PORT,
         "node_rank": topology.me,
         "log_dir": logs,
         "join": True,
@@ -52,7 +53,7 @@ def plan(spec: JobSpec, topology: Topology) -> Launch:
         "python",
         f"{topology.run_dir}/{script.name}",
         *arguments,
-        *spec.mindspore.extra_args,
+        *spec.launcher_args,
         *_program(spec),
     )
     return Launch(
@@ -62,7 +63,8 @@ def plan(spec: JobSpec, topology: Topology) -> Launch:
         ranks=LaunchRanks(count=ranks),
         takes_signals=False,
         forwards=True,
-        port=meeting_port(spec, topology, "mindspore.port"),
+        takes_args=True,
+        port=meeting_port(spec, topology, own=_PORT),
     )
 
 

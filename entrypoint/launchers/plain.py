@@ -50,5 +50,5 @@ def plan(spec: JobSpec, topology: Topology) -> Launch:
     return Launch(
         (Program(spec.command, env, rank=topology.me if is_rank else None),),
         becomes_program=True,
-        port=meeting_port(spec, topology, "torch.port", "MASTER_PORT", needed=False),
+        port=meeting_port(spec, topology, "MASTER_PORT", needed=False),
     )

@@ -4,12 +4,12 @@ mp.spawn."""
 from __future__ import annotations
 
 from entrypoint.base.model import DEFAULT, Launch, Program, Topology
-from entrypoint.launchers._common import endpoint, meeting_port, with_options
+from entrypoint.launchers._common import PORT, endpoint, meeting_port, with_options
 from entrypoint.spec import JobSpec
 
 ALSO = ("spawn", "mp.spawn")  # other names
 
-_SETTLED = {"init_method": "hosts and torch.port", "rank": "node_rank", "world_size": "hosts"}
+_SETTLED = {"init_method": "hosts and port", "rank": "node_rank", "world_size": "hosts"}
 
 
 def plan(spec: JobSpec, topology: Topology) -> Launch:
@@ -19,7 +19,7 @@ def plan(spec: JobSpec, topology: Topology) -> Launch:
     """
     return Launch(
         (Program(with_options(spec, _arguments(spec, topology), _SETTLED)),),
-        port=meeting_port(spec, topology, "torch.port"),
+        port=meeting_port(spec, topology),
     )
 
 
@@ -33,7 +33,7 @@ def _arguments(spec: JobSpec, topology: Topology) -> dict[str, str]:
         host = topology.leader.where
         if nodes == 1 and topology.origins.get("hosts", DEFAULT).origin == "default":
             host = "127.0.0.1"  # the container's own host name may not resolve
-        arguments["init_method"] = f"tcp://{endpoint(host, spec.torch.port)}"
+        arguments["init_method"] = f"tcp://{endpoint(host, spec.port or PORT)}"
     if nodes > 1 or always:
         arguments |= {"rank": str(topology.me), "world_size": str(nodes)}
     return arguments

@@ -21,6 +21,8 @@ from entrypoint.launchers._common import (
     endpoint,
     file,
     master,
+    problem,
+    refuse,
     refuse_env,
     refuse_options,
     with_python,
@@ -40,32 +42,38 @@ _SERVERS = (
 # Options that the launcher sets, and the sources of their values.
 _SETTLED = {
     "head": "hosts",
-    "address": "hosts and ray.port",
-    "port": "ray.port",
+    "address": "hosts and port",
+    "port": "port",
     "node_ip_address": "hosts, or network.interface",
     "num_cpus": "slots",
     "block": "nothing: Ray stays as long as the job",
     "include_dashboard": "ray.dashboard",
     "dashboard_host": "ray.dashboard",
     "dashboard_port": "ray.dashboard",
-    **{name.replace("-", "_"): "ray.port" for name in _SERVERS},
+    **{name.replace("-", "_"): "port" for name in _SERVERS},
 }
 _DASHBOARD = 8265
+_PORT = 6379
+_LAST = 65535 - len(_SERVERS)
 
 
 def plan(spec: JobSpec, topology: Topology) -> Launch:
     """Return ray_node.py on every node: `ray start`, and on worker-0 the program, whose end is the
     job's.
 
-    Raises SpecError if ray.extra_args has an option that the launcher sets, or env the address of
-    another cluster.
+    Raises SpecError if launcher_args has an option that the launcher sets, env the address of
+    another cluster, or if the six ports after `port` could not be servers'.
     """
-    refuse_options(spec, "ray.extra_args", _SETTLED)
+    refuse_options(spec, _SETTLED)
+    first = spec.port or _PORT
+    if not 1024 <= first <= _LAST:
+        summary = f"EP100 a whole number from 1024 to {_LAST} is needed"
+        refuse([problem(spec, "port", summary, f"{first}", "Ray's servers have the six after it")])
     refuse_env(spec, {"RAY_ADDRESS": "launcher: plain, where a cluster is there already"})
     has_peers = topology.has_peers
     interface = topology.report.interface
     command = with_python(spec.command)
-    address = endpoint(master(topology), spec.ray.port)
+    address = endpoint(master(topology), first)
     own_address = interface.address if interface else topology.this.where
     script = file("ray/ray_node.py")
     values = (
@@ -85,6 +93,7 @@ def plan(spec: JobSpec, topology: Topology) -> Launch:
         ranks=LaunchRanks(processes=0),
         awaited=(0,),
         forwards=True,
+        takes_args=True,
         names_nodes=True,
         port=_port(spec, topology) if has_peers else None,
     )
@@ -94,8 +103,7 @@ def _port(spec: JobSpec, topology: Topology) -> LaunchPort:
     """Return the ports of Ray's servers on this node."""
     servers = tuple(range(1, 1 + len(_SERVERS)))
     return LaunchPort(
-        "ray.port",
-        spec.ray.port,
+        spec.port or _PORT,
         span=len(_SERVERS) + 2,
         here=(0, *servers) if topology.is_leader else servers,
         # Ray fails if a dashboard that is asked for cannot have its port.
@@ -106,23 +114,24 @@ def _port(spec: JobSpec, topology: Topology) -> LaunchPort:
 
 def _dashboard(spec: JobSpec) -> int:
     """Return the dashboard's port: the last of the range that the roll call has chosen."""
-    chosen = spec.source("ray.port").origin == "the roll call"
-    return spec.ray.port + len(_SERVERS) + 1 if chosen else _DASHBOARD
+    chosen = spec.source("port").origin == "the roll call"
+    return (spec.port or _PORT) + len(_SERVERS) + 1 if chosen else _DASHBOARD
 
 
 def _options(spec: JobSpec, topology: Topology, address: str) -> tuple[str, ...]:
     """Return the options of this node's `ray start`."""
-    ports = tuple(f"--{name}={port}" for port, name in enumerate(_SERVERS, start=spec.ray.port + 1))
+    first = spec.port or _PORT
+    ports = tuple(f"--{name}={port}" for port, name in enumerate(_SERVERS, start=first + 1))
     # Ray counts cores and cards itself; slots that were counted from cards are no cores.
     cores = (f"--num-cpus={topology.this.slots}",) if spec.slots_of(topology.me) is not None else ()
-    common = (*ports, *cores, *spec.ray.extra_args)
+    common = (*ports, *cores, *spec.launcher_args)
     if not topology.is_leader:
         return (f"--address={address}", *common)
     is_served = spec.ray.dashboard == "local"
     dashboard = (f"--include-dashboard={str(is_served).lower()}", "--dashboard-host=127.0.0.1")
     return (
         "--head",
-        f"--port={spec.ray.port}",
+        f"--port={first}",
         *dashboard,
         f"--dashboard-port={_dashboard(spec)}",
         *common,
@@ -131,7 +140,7 @@ def _options(spec: JobSpec, topology: Topology, address: str) -> tuple[str, ...]
 
 def _settings(spec: JobSpec, topology: Topology, address: str) -> tuple[EnvVar, ...]:
     """Return the variables for Ray and its programs."""
-    origin = f"{topology.origin('hosts')} and {spec.source('ray.port')}"
+    origin = f"{topology.origin('hosts')} and {spec.source('port')}"
     # Without a token anyone who reaches Ray's ports may run programs here. Ray before 2.52 has
     # none.
     token = EnvVar(

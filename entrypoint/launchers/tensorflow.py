@@ -23,6 +23,7 @@ from entrypoint.spec import JobSpec
 
 ALSO = ("tf", "parameter-server")  # other names
 
+_PORT = 2222
 _ONE = LaunchRanks(processes=1)  # TensorFlow itself uses all cards of a node in one process
 _SETTLED = {
     "task_index": "node_rank",
@@ -67,9 +68,9 @@ def _port(spec: JobSpec, topology: Topology) -> LaunchPort | None:
     """Return the port of the servers; None if the platform gave each node its own."""
     if any(node.port for node in topology.nodes):
         return None
-    port = spec.tensorflow.port
+    port = spec.port or _PORT
     own = of_task(port, topology.this.task)
-    return LaunchPort("tensorflow.port", port, span=2, here=(own - port,), everywhere=True)
+    return LaunchPort(port, span=2, here=(own - port,), everywhere=True)
 
 
 def _flags(spec: JobSpec, topology: Topology) -> dict[str, str]:
@@ -100,5 +101,5 @@ def _config(spec: JobSpec, topology: Topology) -> dict[str, object]:
 
 def _addresses(spec: JobSpec, topology: Topology, task: str) -> list[str]:
     # A server may share a machine's network with a worker, and cannot listen on the same port.
-    port = of_task(spec.tensorflow.port, task)
+    port = of_task(spec.port or _PORT, task)
     return [endpoint(node.where, node.port or port) for node in topology.nodes if node.task == task]

@@ -25,7 +25,7 @@ def plan(spec: JobSpec, topology: Topology) -> Launch:
         f"--master_port={_torch.port(spec)}",
         # Without it every torch so far adds the local rank to the program's arguments.
         "--use_env",
-        *spec.torch.extra_args,
+        *spec.launcher_args,
     )
     return _torch.launch(spec, topology, "torchlaunch", options)
 

@@ -31,7 +31,7 @@ def plan(spec: JobSpec, topology: Topology) -> Launch:
     """
     least = _least(spec, topology)
     nodes = len(topology.nodes)
-    extra, conf = _without_conf(spec.torch.extra_args)
+    extra, conf = _without_conf(spec.launcher_args)
     options = (
         "torch.distributed.run",
         f"--nnodes={nodes if least is None else f'{least}:{nodes}'}",
@@ -119,7 +119,7 @@ def script(spec: JobSpec, topology: Topology, origin: str) -> File:
     """Return the file that `entrypoint render` writes for this launcher."""
     extra, conf = _without_conf(_torch.public_options(spec))
     return _torch.script(
-        replace(spec, torch=replace(spec.torch, extra_args=tuple(extra))),
+        replace(spec, launcher_args=tuple(extra)),
         topology,
         "torchrun",
         origin,

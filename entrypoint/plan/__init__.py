@@ -21,16 +21,28 @@ from entrypoint.plan.env import (
     with_installed,
 )
 from entrypoint.plan.files import rendered, ssh_files
-from entrypoint.plan.launch import launch_of, mode_of, with_supervisor, without_boot_script
+from entrypoint.plan.launch import (
+    launch_of,
+    launcher_of,
+    mode_of,
+    with_supervisor,
+    without_boot_script,
+)
 from entrypoint.plan.members import assume_members, check_networks, working
 from entrypoint.plan.notes import later, warnings
 from entrypoint.plan.topology import locate
-from entrypoint.spec import JobSpec
+from entrypoint.spec import JobSpec, for_launcher
 
 __all__ = [
-    "environment", "locate", "network", "rendered", "session_env", "settle",
+    "environment", "locate", "located", "network", "rendered", "session_env", "settle",
     "warnings", "with_installed", "with_supervisor", "without_boot_script",
 ]  # fmt: skip
+
+
+def located(spec: JobSpec, facts: Facts) -> tuple[JobSpec, Topology]:
+    """Return the topology, as `locate` does, and the spec as the job's launcher reads it."""
+    topology = locate(spec, facts)
+    return for_launcher(spec, launcher_of(spec, topology)), topology
 
 
 def settle(
@@ -49,10 +61,12 @@ def settle(
     cannot be planned.
     """
     topology = topology or locate(spec, facts)
+    launcher = launcher_of(spec, topology)
+    spec = for_launcher(spec, launcher)
     members = members or assume_members(topology, facts, spec.network.asked)
     check_networks(spec, facts, topology, members, replaced)
     places = working(topology, members, replaced)
-    launcher, launch = launch_of(spec, topology, places)
+    launch = launch_of(spec, launcher, topology, places)
     mode, no_roll_call = mode_of(spec, topology, launch, launcher)
     launch, env = with_env(spec, facts, places, launch, leader_env)
     files = (*launch.files, *env_file(facts, launch, env))

@@ -47,7 +47,7 @@ def _passed(spec: JobSpec, launch: Launch) -> dict[str, str]:
     """Return the variables that options of mpirun give to ranks."""
     if not launch.ranks.kind.by_daemons:
         return {}
-    words = f"{spec.mpi.x_args or ''} {spec.mpi.extra_args or ''}".split()
+    words = (*spec.option("OPENMPI_X_ARGS").split(), *spec.launcher_args)
     options = (word.partition("=") for option, word in pairwise(words) if option == "-x")
     return {name: value for name, sign, value in options if sign or name in _THREADS}
 

@@ -13,7 +13,7 @@ from entrypoint.base.values import replace
 from entrypoint.launchers._common import file
 from entrypoint.plan.env import session_env
 from entrypoint.plan.topology import locate
-from entrypoint.spec import JobSpec
+from entrypoint.spec import JobSpec, for_launcher
 
 _OWN = "`entrypoint run` has made the keys, and starts sshd with this file."
 _SAMPLE = (
@@ -30,7 +30,7 @@ def rendered(spec: JobSpec, facts: Facts, origin: str) -> list[File]:
     files = [_sshd_config(spec, facts, topology, origin)]
     for name in names("launchers"):
         if write := getattr(load("launchers", name), "script", None):
-            files.append(write(spec, topology, origin))
+            files.append(write(for_launcher(spec, name), topology, origin))
     return files
 
 

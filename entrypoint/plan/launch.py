@@ -23,29 +23,31 @@ def without_boot_script(spec: JobSpec) -> tuple[JobSpec, str]:
     return replace(spec, command=tuple(command)), launcher
 
 
-def launch_of(spec: JobSpec, topology: Topology, places: Topology) -> tuple[str, Launch]:
-    """Return the launcher's name and what it starts: the one asked for; else what platform or
-    device ask for; else mpirun for many ranks, and plain for one. `places`: the topology of the
-    nodes that work.
+def launcher_of(spec: JobSpec, topology: Topology) -> str:
+    """Return the name of the launcher: the one asked for; else what platform or device ask for;
+    else mpirun for many ranks, and plain for one."""
+    default = "mpirun" if topology.world_size > 1 else "plain"
+    return spec.launcher or topology.launcher or default
+
+
+def launch_of(spec: JobSpec, name: str, topology: Topology, places: Topology) -> Launch:
+    """Return what the launcher of this name starts. `places`: the topology of the nodes that work.
 
     Raises ConfigError if there is no program, or if the launcher cannot do what is asked for,
     SpecError if the program is a launcher itself.
     """
-    default = "mpirun" if topology.world_size > 1 else "plain"
-    launcher = load("launchers", spec.launcher or topology.launcher or default)
-    name = launcher.__name__.rpartition(".")[2]
     if not any(spec.command[:1]):
         raise ConfigError(
             "EP115 there is no program to run",
             "no command in the spec, none after --",
             "add: -- python train.py, or the spec that names it: --spec job.yaml",
         )
-    launch = planned(spec, places, name, launcher.plan)
+    launch = planned(spec, places, name, load("launchers", name).plan)
     if spec.success != "all":
         launch = _ending_with_first(spec, launch)
     if topology.spares and launch.needs_rank_table:  # which gives each node a fixed place
         raise no_spares(spec, f"{name} takes each node's ranks from a rank table")
-    return name, _with_logs(launch, spec, topology)
+    return _with_logs(launch, spec, topology)
 
 
 def mode_of(

@@ -10,10 +10,14 @@ from entrypoint.spec import JobSpec, logs
 
 
 def warnings(spec: JobSpec, plan: Plan) -> Iterator[str]:
-    """Yield what of the logs has no effect; one node of a job says it."""
+    """Yield what has another name now, and what has no effect; one node of a job says it."""
     topology, show = plan.topology, spec.logs.show
     if not topology.is_leader:
         return
+    yield from spec.renamed
+    if spec.launcher_args and not plan.launch.takes_args:
+        where = spec.setting("launcher_args")
+        yield f"EP131 launcher {plan.launcher} has no options | {where} | remove them"
     # a variable gives none: it may be there for other jobs
     is_asked = spec.source("log_dir").origin in ("flag", "spec")
     is_used = topology.log_dir in plan.launch.folders or spec.netcheck.when == "before"

@@ -15,9 +15,9 @@ _ALONE = 64  # that worker-0 looks at where it is the only one to decide
 _SHOWN = 4  # nodes in one line
 
 
-def is_fixed(spec: JobSpec, path: str) -> bool:
-    """Return whether the user or the platform has set this port, which is then kept."""
-    return spec.source(path) != DEFAULT
+def is_fixed(spec: JobSpec) -> bool:
+    """Return whether the user has set the port, which is then kept."""
+    return spec.source("port") != DEFAULT
 
 
 def candidates(
@@ -29,7 +29,7 @@ def candidates(
     start together seldom want the same ones. If a scheduler may start several jobs on one host
     (`shared`), the planned port comes last.
     """
-    if is_fixed(spec, wanted.path):
+    if is_fixed(spec):
         return (wanted.first,)
     number = EVERYWHERE if wanted.everywhere else _ALONE
     blocks = port_blocks(spec.network.ports, wanted.span, job, number - 1)
@@ -58,18 +58,16 @@ def choose(
     words = f"port {wanted.first} is taken on {some(taken, _SHOWN)}" if taken else ""
     if not port:
         raise OsError(
-            f"EP436 no port for {wanted.path} is free on all nodes",
+            "EP436 no port for the launcher is free on all nodes",
             words,
             "give network.ports another or a wider range, the same on all nodes",
         )
-    return port, ("; ".join(filter(None, (words, f"{wanted.path} is {port}"))),)
+    return port, ("; ".join(filter(None, (words, f"the launcher gets port {port}"))),)
 
 
 def with_chosen(spec: JobSpec, wanted: LaunchPort | None, port: int) -> JobSpec:
     """Return the spec with the port that the roll call has chosen, 0 for the planned one."""
     if not port or wanted is None or port == wanted.first:
         return spec
-    section, _, name = wanted.path.partition(".")
-    changed = replace(getattr(spec, section), **{name: port})
-    sources = {**spec._sources, wanted.path: Source("the roll call")}
-    return replace(spec, **{section: changed, "_sources": sources})
+    sources = {**spec._sources, "port": Source("the roll call")}
+    return replace(spec, port=port, _sources=sources)

@@ -103,6 +103,7 @@ def _settings(spec: JobSpec, plan: Plan) -> list[tuple[str, Any, str]]:
         "run_dir": topology.run_dir,
         "log_dir": topology.log_dir,
         "workdir": plan.workdir,
+        **({"port": plan.launch.port.first} if plan.launch.port else {}),
         "tensorflow.ps": sum(node.task == "ps" for node in topology.nodes),
         "tensorflow.chief": "worker-0" if topology.chief else "none",
     }

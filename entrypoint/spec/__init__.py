@@ -3,6 +3,7 @@
 yamlfile, loading --> Items --rules--> values --loading--> JobSpec  (table: its fields, their rules)
 """
 
+from entrypoint.spec.former import for_launcher
 from entrypoint.spec.jobspec import JobSpec
 from entrypoint.spec.loading import Override, letters_of, load, removed
 from entrypoint.spec.rules import (
@@ -20,6 +21,8 @@ from entrypoint.spec.table import (
     for_script,
     given,
     left_out,
+    names_of,
+    set_fields,
     settings_in,
     written,
 )
@@ -27,6 +30,6 @@ from entrypoint.spec.table import (
 __all__ = [
     "JOB_NAME", "MAX_NODES", "MAX_SLOTS", "HostEntry",
     "JobSpec", "Override", "carried", "check_host", "expanded", "fields",
-    "for_script", "given", "left_out", "letters_of", "load", "plain_path", "removed",
-    "settings_in", "written",
+    "for_launcher", "for_script", "given", "left_out", "letters_of", "load", "names_of",
+    "plain_path", "removed", "set_fields", "settings_in", "written",
 ]  # fmt: skip

@@ -26,6 +26,7 @@ from entrypoint.spec.rules import (
     adapter,
 )
 
+PREFIX = "ENTRYPOINT_"
 Port = Annotated[int, Rule(ge=1, le=65535)]
 _PORT_OR_AUTO = Rule(ge=1, le=65535, word="auto")
 Count = Annotated[int, Rule(ge=0)]
@@ -81,8 +82,7 @@ class NetworkSpec:
       that the roll call came over. Libraries' own variables win.
     ports:
       Range of TCP ports from which the nodes choose another one, the same on all nodes, if the
-      default of `torch.port`, `jax.port`, `mindspore.port`, `tensorflow.port` or `ray.port` is
-      taken, and the range of `ssh.port: auto`. A port that you set is kept.
+      default of `port` is taken, and the range of `ssh.port: auto`. A port that you set is kept.
     """
 
     interface: Annotated[str, INTERFACE, "--network-interface"] = "auto"
@@ -97,7 +97,8 @@ class NetworkSpec:
 @dataclass(frozen=True)
 class MpiSpec:
     """The parts of the mpirun line. Each field has the documented ModelArts variable as a second
-    name.
+    name. OPENMPI_BIND_ARGS, OPENMPI_X_ARGS, OPENMPI_MCA_ARGS and TUNE_ENV_FILE are variables alone,
+    of the container or in `env`.
 
     np: Number of all ranks; the sum of all nodes' slots if not given.
     hostfile: Path of your own hostfile; if not given, the one that the toolkit writes after the
@@ -108,77 +109,29 @@ class MpiSpec:
       given, they must have the same value. If neither is given, a node with several interfaces uses
       the one that the roll call came over; otherwise only NCCL gets a setting, under mpirun, and
       only ib0,bond0,eth0.
-    tune_file:
-      Path of an Open MPI -tune file to add. Not needed for variables: every rank gets its own
-      node's environment.
-    bind_args: mpirun's binding options; `--bind-to none --map-by slot` if not given.
-    x_args: mpirun's -x options; the documented NCCL and Horovod options if not given.
-    mca_args: mpirun's -mca options; the documented options if not given.
-    extra_args: More options for mpirun, split at white space.
     """
 
     np: Annotated[int | None, Rule(ge=1, le=MAX_NODES * MAX_SLOTS), "OPENMPI_NP"] = None
     hostfile: Annotated[Path | None, "OPENMPI_HOST_FILE_PATH"] = None
     interface: Annotated[str | None, "MY_MPI_BTL_TCP_IF"] = None
-    tune_file: Annotated[Path | None, "TUNE_ENV_FILE"] = None
-    bind_args: Annotated[str | None, "OPENMPI_BIND_ARGS"] = None
-    x_args: Annotated[str | None, "OPENMPI_X_ARGS"] = None
-    mca_args: Annotated[str | None, "OPENMPI_MCA_ARGS"] = None
-    extra_args: Annotated[str | None, "OPENMPI_EXTRA_ARGS"] = None
 
 
 @dataclass(frozen=True)
 class TorchSpec:
     """How torchrun, torch.distributed.launch and PyTorch's mp.spawn are started.
 
-    port: TCP port on worker-0 where the nodes meet (the rendezvous, MASTER_PORT, --init_method).
     rdzv_backend:
       Rendezvous backend of torchrun; `auto` is static, which starts sooner and keeps the order of
       `hosts`, but c10d for elastic jobs, with `torch.max_restarts`, and on one node.
     max_restarts: torchrun's own --max-restarts.
-    extra_args: More options for torchrun or torch.distributed.launch, each passed as it is; values
-      of `--rdzv_conf` follow those of the launcher.
     rank_args:
       When the launcher `pytorch` adds --rank and --world_size, which count nodes: `auto` only on
       more than one node, `always` also on one.
     """
 
-    port: Annotated[Port, "MASTER_PORT"] = 6060
     rdzv_backend: Annotated[Literal["auto", "c10d", "static"], "RDZV_BACKEND"] = "auto"
     max_restarts: Annotated[Count, "MAX_RESTARTS", "PET_MAX_RESTARTS"] = 0
-    extra_args: Annotated[tuple[str, ...], "TORCHRUN_EXTRA_ARGS", "TORCHLAUNCH_EXTRA_ARGS"] = ()
     rank_args: Literal["auto", "always"] = "auto"
-
-
-@dataclass(frozen=True)
-class AccelerateSpec:
-    """How the launcher `accelerate` starts `accelerate launch`. Its nodes meet at `torch.port`.
-
-    extra_args: More options for `accelerate launch`, each passed as it is: `--config_file`,
-      `--mixed_precision`, `--use_fsdp`, ...
-    """
-
-    extra_args: Annotated[tuple[str, ...], "ACCELERATE_EXTRA_ARGS"] = ()
-
-
-@dataclass(frozen=True)
-class DeepspeedSpec:
-    """How the launcher `deepspeed` starts DeepSpeed's launcher. Its processes meet at `torch.port`.
-
-    extra_args: More options for DeepSpeed's launcher, each passed as it is.
-    """
-
-    extra_args: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class JaxSpec:
-    """JAX's processes, as the launcher `jax` starts them.
-
-    port: TCP port of JAX's coordinator, which is the job's first process, on worker-0.
-    """
-
-    port: Annotated[Port, "JAX_COORDINATOR_PORT"] = 6070
 
 
 @dataclass(frozen=True)
@@ -186,44 +139,23 @@ class TensorflowSpec:
     """TensorFlow's parameter servers and workers, as the launcher `tensorflow` starts them.
 
     ps: Number of parameter servers, which are the last of `hosts`.
-    port: TCP port of TensorFlow's server on every node, if the platform gives none; one more on a
-      parameter server.
     chief: The coordinator (the chief in TF_CONFIG): with `worker-0` the job ends when worker-0
       ends, and the other workers only serve it, as under ParameterServerStrategy.
     """
 
     ps: Count = 0
-    port: Port = 2222
     chief: Literal["none", "worker-0"] = "none"
-
-
-@dataclass(frozen=True)
-class MindsporeSpec:
-    """How msrun starts MindSpore.
-
-    port: TCP port of MindSpore's scheduler on worker-0.
-    extra_args: More options for msrun, each passed as it is.
-    """
-
-    port: Port = 8118
-    extra_args: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class RaySpec:
     """How Ray is started: its head is on worker-0, and the other nodes join.
 
-    port:
-      TCP port of Ray's head (GCS) on worker-0; the six ports after it are those of Ray's other
-      servers, on every node.
     dashboard: Whether worker-0 serves Ray's dashboard: `local` serves it only at its own 127.0.0.1,
       port 8265.
-    extra_args: More options for `ray start` on every node, each passed as it is.
     """
 
-    port: Annotated[int, Rule(ge=1024, le=65529)] = 6379
     dashboard: Literal["none", "local"] = "none"
-    extra_args: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -424,6 +356,12 @@ def leaf_path(section: str, name: str) -> str:
     return f"{section}.{name}" if section else name
 
 
+def variable(path: str) -> str:
+    """Return the variable that sets the field at this path, or that is at `env.NAME`."""
+    section, _, name = path.partition(".")
+    return name if section == "env" and name else PREFIX + path.replace(".", "_").upper()
+
+
 @dataclass(frozen=True)
 class JobSpec:
     """One training job. Every field is optional: a command alone is a one-node job.
@@ -432,6 +370,15 @@ class JobSpec:
     command: The training program and its arguments, one list entry each; arguments after `--`
       replace it.
     launcher: How ranks are started; if not given, mpirun for more than one rank, otherwise plain.
+    launcher_args: More options for the launcher, each passed as it is: mpirun, mpiexec.hydra,
+      torchrun, torch.distributed.launch, `accelerate launch`, DeepSpeed's launcher, msrun, or `ray
+      start` on every node. The other launchers have none.
+    port:
+      TCP port on worker-0 where the launcher's processes meet: MASTER_PORT and the rendezvous of
+      torch, JAX's coordinator, MindSpore's scheduler, Ray's head, whose other servers have the six
+      ports after it on every node; or the port of TensorFlow's server on every node, one more on a
+      parameter server. If not given, 6060, but 6070 for jax, 8118 for msrun, 6379 for ray and 2222
+      for tensorflow.
     workdir: Working directory of the program; the current directory if not given.
     env: Variables for the program on every node, in addition to each node's own.
     platform: The platform that started the containers; recognised by its variables if not given.
@@ -475,6 +422,8 @@ class JobSpec:
     ] = "job"
     command: tuple[str, ...] = ()
     launcher: Annotated[str | None, adapter("launchers"), "-l", "--launcher"] = None
+    launcher_args: tuple[str, ...] = ()
+    port: Port | None = None
     workdir: Annotated[Path | None, "--workdir"] = None
     env: Mapping[str, str] = field(default_factory=dict)
     platform: Annotated[str | None, adapter("platforms"), "--platform"] = None
@@ -500,11 +449,7 @@ class JobSpec:
     network: NetworkSpec = NetworkSpec()
     mpi: MpiSpec = MpiSpec()
     torch: TorchSpec = TorchSpec()
-    accelerate: AccelerateSpec = AccelerateSpec()
-    deepspeed: DeepspeedSpec = DeepspeedSpec()
-    jax: JaxSpec = JaxSpec()
     tensorflow: TensorflowSpec = TensorflowSpec()
-    mindspore: MindsporeSpec = MindsporeSpec()
     ray: RaySpec = RaySpec()
     ascend: AscendSpec = AscendSpec()
     stall: StallSpec = StallSpec()
@@ -515,6 +460,9 @@ class JobSpec:
 
     _sources: Mapping[str, Source] = field(default_factory=dict, repr=False)
     _secret: Secret | None = field(default=None, repr=False)
+    # values of former settings by their paths, and of the variables that replace some by `env.NAME`
+    _more: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    _renamed: tuple[str, ...] = ()
 
     def source(self, path: str) -> Source:
         """Return the source of the value at `path` (such as `ssh.port`)."""
@@ -526,10 +474,23 @@ class JobSpec:
         source = self.source(path)
         if source.origin == "spec":
             return f"{path} ({source.where})"
-        return source.where or f"ENTRYPOINT_{path.replace('.', '_').upper()}"
+        return source.where or variable(path)
+
+    @property
+    def renamed(self) -> list[str]:
+        """Return a warning if the user gave former names of settings."""
+        names = ", ".join(self._renamed)
+        return [f"EP131 settings have other names | {names} | rename them"] if names else []
+
+    def option(self, name: str) -> str:
+        """Return the value of a variable with options of mpirun; "" if it is not set."""
+        value: str = self._more.get(f"env.{name}") or self.env.get(name, "")
+        return value
 
     def value(self, path: str) -> Any:
         """Return the value at `path`."""
+        if path in self._more:
+            return self._more[path]
         value = functools.reduce(getattr, path.split("."), self)
         return getattr(value, SHORT[path]) if path in SHORT else value
 

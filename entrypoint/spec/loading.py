@@ -22,8 +22,9 @@ from entrypoint.base import values
 from entrypoint.base.secret import Secret, hides, is_secret, weakness
 from entrypoint.base.text import brief, count, quoted
 from entrypoint.base.values import dataclass
+from entrypoint.spec.former import FORMER, REMOVED, former_entries
 from entrypoint.spec.items import Item, Place, ProblemList
-from entrypoint.spec.jobspec import SHORT, JobSpec, leaf_path
+from entrypoint.spec.jobspec import PREFIX, SHORT, JobSpec, leaf_path, variable
 from entrypoint.spec.rules import (
     FOLDER,
     HOW,
@@ -34,33 +35,17 @@ from entrypoint.spec.rules import (
     plain_path,
     suggestion,
 )
-from entrypoint.spec.table import PREFIX, RESERVED, entries, fields, is_service
-
-_KUSTOMIZE = "adapt the manifests with kustomize, as docs/how-to/kustomize.md shows"
-_NO_PORT = (
-    "remove it: the network check uses the roll call's connections, and free ports between pairs of"
-    " nodes"
-)
-_NO_VERSION = "remove it: the launcher asks the installed torch"
-_NO_BINDING = (
-    "leave it out: torchrun and MPI bind by their own options (torch.extra_args, mpi.bind_args)"
-)
-# Fields and sections of earlier releases -> hint.
-_REMOVED = {
-    "kubernetes": _KUSTOMIZE,
-    "kubernetes.patch": _KUSTOMIZE,
-    "torch.version": _NO_VERSION,
-    "cpu": _NO_BINDING,
-    "cpu.bind": _NO_BINDING,
-    "netcheck.port": _NO_PORT,
-    "stall.stacks": "remove it: with stall.minutes, each Python of a rank prints its own stack",
-}
+from entrypoint.spec.table import RESERVED, entries, fields, former_fields, is_service
 
 
 def removed(name: str) -> str | None:
     """Return a hint if this is a setting of earlier releases: a field, or its variable or flag."""
     letters = letters_of(name.removeprefix(PREFIX)).lower()
-    return next((hint for field, hint in _REMOVED.items() if letters_of(field) == letters), None)
+    hints = {
+        path: f"set {former.now} in the spec, or {variable(former.now)}"
+        for path, former in FORMER.items()
+    } | REMOVED
+    return next((hint for field, hint in hints.items() if letters_of(field) == letters), None)
 
 
 def letters_of(name: str) -> str:
@@ -103,7 +88,7 @@ def load(
     chosen: dict[str, Any] = {}
     # the selected one, of every field and every entry of a mapping that is set
     items: dict[str, Item] = {}
-    for field in fields():
+    for field in (*fields(), *former_fields().values()):
         flag = None
         if given := flags.get(field.path):
             flag = _from_text(field, given.value, Place(2, where=given.where), report)
@@ -118,9 +103,9 @@ def load(
             report.add(items[path].place, path, summary, detail, hint, "EP104")
     if report:
         raise report.error()
-    empty = JobSpec(
-        _sources={path: item.place.source for path, item in items.items()}, _secret=secret
-    )
+    sources = {path: item.place.source for path, item in items.items()}
+    former = {path: chosen.pop(path) for path in FORMER if path in chosen}
+    empty = JobSpec(_sources=sources, _secret=secret, _more=former)
     return functools.reduce(_with, chosen.items(), empty)
 
 
@@ -182,11 +167,13 @@ def _leaves(
         )
         report.add(kind.place, "", summary, f"kind: {kind.shown}", hint, "EP101")
         return
-    expected = entries(section)
+    present = entries(section)
+    expected = former_entries(prefix) | present
     for key, child in item.value.items():
         path = prefix + key
         if key not in expected:
-            _unknown_key(key, path, child.key or child.place, list(expected), report)
+            names = list(present or expected)
+            _unknown_key(key, path, child.key or child.place, names, report)
         elif values.is_dataclass(expected[key]) and not (
             path in SHORT and isinstance(child.value, str)
         ):
@@ -200,7 +187,8 @@ def _unknown_key(
 ) -> None:
     # A key is searched here, then in every section: `port`, `ssh_port` and `grace` each belong to
     # one.
-    homes = {field.path.rpartition(".")[2]: field.path for field in reversed(fields())}
+    homes = {path.rpartition(".")[2]: former.now for path, former in FORMER.items()}
+    homes |= {field.path.rpartition(".")[2]: field.path for field in reversed(fields())}
     homes |= {field.path.replace(".", "_"): field.path for field in fields()}
     homes |= {name: name for name in expected}
     import difflib
@@ -224,7 +212,8 @@ def _from_env(field: FieldInfo, env: Mapping[str, str], report: ProblemList) -> 
 
 def _unknown_variables(env: Mapping[str, str], report: ProblemList) -> None:
     settings = {
-        name.removeprefix(PREFIX): name for name in (*(field.env for field in fields()), *RESERVED)
+        name.removeprefix(PREFIX): name
+        for name in (*map(variable, FORMER), *(field.env for field in fields()), *RESERVED)
     }
     for name in env:
         if name.startswith(PREFIX) and env[name] and name not in settings.values():

@@ -235,7 +235,7 @@ def _hosts(items: list[Item], report: ProblemList) -> bool:
             summary = f"the slots of a host are a whole number from 1 to {MAX_SLOTS}"
             hint = (
                 "write NAME:SLOTS, such as worker-0:8; a port does not belong there, see ssh.port"
-                " and torch.port"
+                " and port"
             )
         elif entry.address is not None and not ip(entry.address) and check_host(entry.address):
             summary = "an address is an IP address or a host name"

@@ -8,7 +8,7 @@ from typing import Any
 from entrypoint.base import values
 from entrypoint.spec.jobspec import SHORT, JobSpec, leaf_path
 from entrypoint.spec.rules import VARIABLE, FieldInfo
-from entrypoint.spec.table import about, entries, fields
+from entrypoint.spec.table import about, entries, fields, former_fields
 
 _TEXT = {"type": ["string", "number", "boolean"]}  # types that a YAML reader may give it
 _TYPES: dict[str, dict[str, Any]] = {
@@ -44,6 +44,12 @@ def schema() -> dict[str, Any]:
                 properties[name] |= {"anyOf": [inner[SHORT[name]], whole_section]}
         else:
             properties[name] = _property(by_path[name])
+    for path, field in former_fields().items():
+        section, _, key = path.partition(".")
+        kind = type(getattr(whole, section, None)).__name__
+        empty = {"additionalProperties": False, "properties": {}, "type": "object"}
+        former = definitions.get(kind) or properties.setdefault(section, empty)
+        former["properties"][key] = {**_property(field), "deprecated": True}
     head = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "entrypoint job spec",

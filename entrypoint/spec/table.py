@@ -11,10 +11,10 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from entrypoint.base import secret, values
 from entrypoint.base.secret import is_secret
-from entrypoint.spec.jobspec import SHORT, JobSpec, leaf_path
+from entrypoint.spec.former import FORMER, for_launcher
+from entrypoint.spec.jobspec import PREFIX, SHORT, JobSpec, leaf_path, variable
 from entrypoint.spec.rules import SECRET, FieldInfo, Rule
 
-PREFIX = "ENTRYPOINT_"
 RESERVED = {
     SECRET: "The job's secret itself, at least 16 bytes, the same on every node.",
     "ENTRYPOINT_SPEC": "Path of the spec file; or its text, if that has several lines.",
@@ -110,9 +110,43 @@ def _fields_of(section: Any, prefix: str) -> Iterator[FieldInfo]:
         )
 
 
-def variable(path: str) -> str:
-    """Return the variable that sets the field at this path."""
-    return PREFIX + path.replace(".", "_").upper()
+# Form of a former setting -> a present one of that form.
+_LIKE = {"text": "mpi.interface", "path": "mpi.hostfile"}
+
+
+@functools.cache
+def former_fields() -> dict[str, FieldInfo]:
+    """Return the former settings by their paths, as users still may set them."""
+    present = {field.path: field for field in fields()}
+    found = {}
+    for path, former in FORMER.items():
+        like = present[_LIKE.get(former.form) or former.now]
+        launchers = ", ".join(former.launchers)
+        meaning = f"Now `{former.now}`. Launchers: {launchers}."
+        env, names = variable(path), former.variables
+        found[path] = values.replace(
+            like, path=path, env=env, aliases=names, flags=(), meaning=meaning
+        )
+    return found
+
+
+def set_fields(spec: JobSpec) -> list[FieldInfo]:
+    """Return every field of the spec, and what it has of former settings."""
+    former = former_fields()
+    found = list(fields())
+    for path in spec._more:
+        field = former.get(path) or next(
+            former[name] for name, entry in FORMER.items() if entry.now == path
+        )
+        found.append(values.replace(field, path=path, env=variable(path)))
+    return found
+
+
+def names_of(path: str) -> set[str]:
+    """Return all variables that set the field at this path."""
+    former = [field for name, field in former_fields().items() if FORMER[name].now == path]
+    own = [field for field in fields() if field.path == path]
+    return {name for field in (*own, *former) for name in (field.env, *field.aliases)}
 
 
 def _limits(rule: Rule) -> str:
@@ -158,19 +192,20 @@ def is_service(name: str, value: str) -> bool:
 _OF_FILES = ("spec",)
 _OF_STARTS = ("flag", "env")
 _OF_SCRIPTS = ("command", "env", "launcher", "node_rank")
-# Fields that mean nothing under mpirun, or are refused; torch.port is MASTER_PORT of all ranks.
-_OF_OTHERS = re.compile(
-    r"nodes$|torch\.(?!port$)|(accelerate|ascend|deepspeed|jax|mindspore|ray|tensorflow)\."
-)
+# Fields that mean nothing under mpirun, or are refused.
+_OF_OTHERS = re.compile(rf"nodes$|(ascend|ray|tensorflow|torch)\.|({'|'.join(FORMER)})$")
 
 
 def given(spec: JobSpec) -> tuple[dict[str, str], list[str]]:
     """Return the user's settings as variables, without this node's index, the spec as its file; and
     the names of the secrets that they leave out."""
+    spec = for_launcher(spec, spec.launcher or "")
     values, kept = _public(spec, _OF_STARTS, "node_rank", "command")
     files = [source.where for source in spec._sources.values() if source.origin == "spec"]
-    file = {"ENTRYPOINT_SPEC": files[0].rsplit(":", 2)[0]} if files else {}
-    return file | {field.env: _text(value) for field, value in values}, kept
+    result = {"ENTRYPOINT_SPEC": files[0].rsplit(":", 2)[0]} if files else {}
+    for field, value in values:
+        result[spec.source(field.path).where if field.path in FORMER else field.env] = _text(value)
+    return result, kept
 
 
 def written(spec: JobSpec) -> tuple[dict[str, str], list[str]]:
@@ -179,6 +214,7 @@ def written(spec: JobSpec) -> tuple[dict[str, str], list[str]]:
 
     The hosts and this node's index are not included.
     """
+    spec = for_launcher(spec, spec.launcher or "")
     values, kept = _public(spec, _OF_FILES, "hosts", "node_rank")
     return {field.env: _text(value) for field, value in values}, kept
 
@@ -226,7 +262,7 @@ def _public(
     their values; and the names of the secrets that they leave out."""
     values = []
     kept = []
-    for field in fields():
+    for field in set_fields(spec):
         value: Any = spec.value(field.path)
         if field.path in without or value is None:
             continue

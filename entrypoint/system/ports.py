@@ -120,13 +120,13 @@ def offer(
             by = holder(taken)
             if taken != port:
                 by = f"{by}, which has port {taken}"
-    if not is_fixed(spec, wanted.path):
+    if not is_fixed(spec):
         return replace(report, ports=tuple(free), holder=by)
     if free or not wanted.needed or report.not_ready:
         return report
     error = OsError(
-        f"EP435 port {wanted.first} is taken ({wanted.path})",
+        f"EP435 the launcher's port {wanted.first} is taken",
         f"by {by}",
-        f"end it, or set another port: {spec.setting(wanted.path)}",
+        f"end it, or set another port: {spec.setting('port')}",
     )
     return replace(report, not_ready=error.outcome)

@@ -43,8 +43,7 @@ def run(
         "PATH": f"{path}:{os.environ['PATH']}",
         "HOME": str(folder),
         "PYTHON": python,
-        "ENTRYPOINT_TORCH_PORT": port,
-        "ENTRYPOINT_JAX_PORT": port,
+        "ENTRYPOINT_PORT": port,
         "ENTRYPOINT_RUN_DIR": str(folder / "run"),
         "PYTHONPATH": str(Path(supervised.__file__).parents[1]),
     }

@@ -73,7 +73,7 @@ LOCAL = "hosts: [a:2=127.0.0.2, b:2=127.0.0.3]\nnode_rank: 1\nroll_call: none\n"
         (2.0, LOCAL.replace("127.0.0.3", "10.0.0.3"), {}, None),
         (2.0, LOCAL, {YIELD: "0"}, None),  # the container's own wins
         (2.0, f"{LOCAL}env: {{{YIELD}: '0'}}\n", {}, "0"),
-        (2.0, f"{LOCAL}mpi: {{mca_args: -mca mpi_yield_when_idle 0}}\n", {}, None),
+        (2.0, f"{LOCAL}env: {{OPENMPI_MCA_ARGS: -mca mpi_yield_when_idle 0}}\n", {}, None),
     ],
 )
 def test_ranks_of_several_nodes_on_one_machine_yield(
@@ -135,8 +135,8 @@ def test_a_worker_of_mpirun_has_them_in_its_own_file() -> None:
         ("", {"OMP_NUM_THREADS": "3"}, ()),
         ("env: {OMP_NUM_THREADS: '3'}", {}, ()),
         ("", {"OMP_NUM_THREADS": ""}, ()),
-        ("mpi: {x_args: -x A -x OMP_NUM_THREADS=3}", {}, ()),
-        ("mpi: {extra_args: -x OMP_NUM_THREADS}", {}, ()),
+        ("env: {OPENMPI_X_ARGS: -x A -x OMP_NUM_THREADS=3}", {}, ()),
+        ("launcher_args: [-x, OMP_NUM_THREADS]", {}, ()),
         ("", {"MKL_NUM_THREADS": "3"}, (NAMES[0], *NAMES[2:])),
         ("env: {OPENBLAS_NUM_THREADS: '3'}", {}, (*NAMES[:2], NAMES[3])),
         ("", {"GOTO_NUM_THREADS": "3"}, (*NAMES[:2], NAMES[3])),

@@ -29,7 +29,7 @@ class Job:
     def start(self, rank: int, *command: str, **more: str) -> None:
         env = {
             "PYTHON": self.python,
-            "ENTRYPOINT_TORCH_PORT": self.port,
+            "ENTRYPOINT_PORT": self.port,
             "ENTRYPOINT_NODES": "2:3",
             "ENTRYPOINT_TIMEOUTS_JOIN": "2",
             "ENTRYPOINT_TIMEOUTS_HEARTBEAT": "3",

@@ -43,7 +43,7 @@ def launcher_python(python_with: Callable[[str], str]) -> str:
 
 
 def start(job: Cluster, launcher: str, *program: str, **more: str) -> None:
-    ports = {"ENTRYPOINT_TORCH_PORT": str(free_port()), "ENTRYPOINT_JAX_PORT": str(free_port())}
+    ports = {"ENTRYPOINT_PORT": str(free_port())}
     env = {**ports, "OMP_NUM_THREADS": "1", "DS_ACCELERATOR": "cpu", "JAX_PLATFORMS": "cpu", **more}
     job.start_all(*program, env=env, launcher=launcher)
 
@@ -125,7 +125,7 @@ def test_options_of_accelerate_say_all_but_the_machines(
 ) -> None:
     job = cluster(2)
     (job.folder / "config.yaml").write_text(CONFIG)
-    more = {"PYTHON": launcher_python, "ENTRYPOINT_ACCELERATE_EXTRA_ARGS": options}
+    more = {"PYTHON": launcher_python, "ENTRYPOINT_LAUNCHER_ARGS": options}
     start(job, "accelerate", "sh", "-c", f'echo "$RANK of $WORLD_SIZE: {own[0]}"', **more)
     assert job.ends() == {0: 0, 1: 0}, job.both()
     said = sorted((job.out(0) + job.out(1)).splitlines())

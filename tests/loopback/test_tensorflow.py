@@ -20,7 +20,7 @@ def start(job: Cluster, worker: str, server: str = SERVES) -> int:
     script.write_text(ROLE.format(worker=worker, server=server) + "\n")
     port = free_port(2)  # another test may have the default ones
     settings = {"ENTRYPOINT_TENSORFLOW_PS": "1", "ENTRYPOINT_TIMEOUTS_GRACE": "1.5"}
-    settings["ENTRYPOINT_TENSORFLOW_PORT"] = str(port)
+    settings["ENTRYPOINT_PORT"] = str(port)
     job.start_all("sh", str(script), "mine", env=settings, launcher="tensorflow")
     return port
 

@@ -27,7 +27,7 @@ def start(job: Cluster, *program: str, python: str, **more: str) -> None:
         temporary.mkdir()
         env = {
             "PYTHON": python,
-            "ENTRYPOINT_TORCH_PORT": port,
+            "ENTRYPOINT_PORT": port,
             "TMPDIR": str(temporary),
             "OMP_NUM_THREADS": "1",
             **more,
@@ -309,7 +309,7 @@ def test_a_node_that_never_comes_is_no_success_without_a_roll_call(
     job = cluster(2, slots=1)
     env = {
         "PYTHON": torch_python,
-        "ENTRYPOINT_TORCH_PORT": str(free_port()),
+        "ENTRYPOINT_PORT": str(free_port()),
         **NONE,
         "ENTRYPOINT_TIMEOUTS_PEERS": "3",
     }

@@ -208,7 +208,7 @@ def settings_of(plan: str) -> dict[str, Any]:
     return {path: entry["value"] for path, entry in json.loads(plan)["settings"].items()}
 
 
-@pytest.mark.parametrize("path", ["mpi.tune_file", "workdir", "log_dir", "secret_file"])
+@pytest.mark.parametrize("path", ["mpi.hostfile", "workdir", "log_dir", "secret_file"])
 def test_a_relative_path_starts_where_it_was_written(path: str, cwd: Path) -> None:
     """In the spec's file at its folder; in a flag or a variable at the current folder."""
     folder = cwd / "conf"
@@ -339,6 +339,24 @@ def test_plan_shows_what_mpirun_s_script_starts(cwd: Path) -> None:
     assert tree(cwd) == ["train.py"]
     env = {"PATH": str(Path(sys.executable).parent)}
     assert "\n  which starts: not known here: " in entrypoint(cwd, *words, env=env).stdout
+
+
+def test_a_former_name_of_a_setting_is_told_and_two_values_are_an_error(cwd: Path) -> None:
+    former = "launcher: torchrun\ncommand: [a]\ntorch: {extra_args: [--role, x]}\n"
+    (cwd / "job.yaml").write_text(former)
+    done = entrypoint(cwd, "plan", "--json", "--spec", "job.yaml")
+    assert done.stderr == (
+        "[entrypoint] warning: EP131 settings have other names | torch.extra_args is now"
+        " launcher_args (job.yaml:3:21) | rename them\n"
+    )
+    assert settings_of(done.stdout)["launcher_args"] == ["--role", "x"]
+    assert "torch.extra_args" not in settings_of(done.stdout)
+    (cwd / "job.yaml").write_text(f"{former}launcher_args: []\n")
+    for command in ("plan", "run", "check"):
+        done = entrypoint(cwd, command, "--spec", "job.yaml")
+        says = "[entrypoint] job.yaml:3:21: torch.extra_args: EP104 launcher_args contradicts it |"
+        assert (done.returncode, done.stdout) == (65, "")
+        assert done.stderr.startswith(says)
 
 
 def test_plan_as_json(cwd: Path) -> None:

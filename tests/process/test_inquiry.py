@@ -13,7 +13,7 @@ import pytest
 from entrypoint import spec as specs
 from entrypoint.base.model import Facts, Inquiry, Interface
 from entrypoint.base.values import replace
-from entrypoint.features.netcheck.messages import inquiry
+from entrypoint.features.netcheck.coordinator import inquiry
 from entrypoint.job import messages
 from entrypoint.job.inquiry import Answers
 from entrypoint.output.log import Callbacks, Logger

@@ -73,6 +73,7 @@ SETTINGS: list[tuple[dict[str, str], dict[str, Any]]] = [
     ({"OPENMPI_X_ARGS": "-x A=1 -x PATH"}, {"x": ["-x", "A=1", "-x", "PATH"]}),
     ({"OPENMPI_MCA_ARGS": "-mca pml ^ucx\n-mca btl self,*"}, {"mca": ["-mca", "pml", "^ucx", "-mca", "btl", "self,*"]}),
     ({"OPENMPI_EXTRA_ARGS": "-display-map $(id) *"}, {"extra": ("-display-map", "$(id)", "*")}),
+    ({"ENTRYPOINT_LAUNCHER_ARGS": "-mca a 'b  c' '$(id)'"}, {"extra": ("-mca", "a", "b  c", "$(id)")}),
     ({"MY_MPI_SLOTS": "3"}, {"np": "3"}),
     (
         {"MY_MPI_BTL_TCP_IF": "lo"},

@@ -32,7 +32,7 @@ def spec(**env: str) -> JobSpec:
 
 
 def wanted(first: int, here: tuple[int, ...] = (0,), **how: bool) -> LaunchPort:
-    return LaunchPort("torch.port", first, span=2, here=here, **how)
+    return LaunchPort(first, span=2, here=here, **how)
 
 
 def own_name() -> str:
@@ -122,13 +122,13 @@ def test_nodes_of_a_job_offer_the_same_ports(taken: int) -> None:
 
 
 def test_a_port_that_the_user_has_set_is_kept_or_the_node_is_not_ready(taken: int) -> None:
-    fixed = spec(MASTER_PORT=str(taken))
+    fixed = spec(ENTRYPOINT_PORT=str(taken))
     outcome = offered(fixed, wanted(taken)).not_ready
     assert outcome is not None
     assert outcome.status == 71
-    hint = "end it, or set another port: MASTER_PORT"
+    hint = "end it, or set another port: ENTRYPOINT_PORT"
     assert outcome.reason == (
-        f"EP435 port {taken} is taken (torch.port) | by {own_name()} | {hint}"
+        f"EP435 the launcher's port {taken} is taken | by {own_name()} | {hint}"
     )
     # Programs that may not need it are only told of it.
     assert offered(fixed, wanted(taken, needed=False)) == REPORT

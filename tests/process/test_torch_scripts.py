@@ -312,9 +312,7 @@ def test_settings_of_run_alone_are_refused(bench: Bench, script: str) -> None:
         got = bench.run(script=script, **{f"ENTRYPOINT_{name}": "x"})
         said = f"EP650 ENTRYPOINT_{name} is for `entrypoint run` | it is set | unset it"
         assert (got.status, said in got.error) == (78, True)
-    got = bench.run(
-        script=script, ENTRYPOINT_SLOTS="3", ENTRYPOINT_TORCH_PORT="7001", RDZV_BACKEND=""
-    )
+    got = bench.run(script=script, ENTRYPOINT_SLOTS="3", ENTRYPOINT_PORT="7001", RDZV_BACKEND="")
     assert {"--nproc_per_node=3", "--master_port=7001"} <= set(got.options)
 
 
@@ -560,7 +558,7 @@ def test_command_env_and_workdir_of_the_spec(bench: Bench) -> None:
 
 def test_settings_of_the_spec(bench: Bench) -> None:
     own = ["--rdzv_conf=a=1", "--role", "a b", "--rdzv-conf", "b=2"]
-    bench.render(f"torch: {{port: 7000, max_restarts: 2, extra_args: {json.dumps(own)}}}")
+    bench.render(f"port: 7000\ntorch: {{max_restarts: 2}}\nlauncher_args: {json.dumps(own)}")
     options = bench.run().options
     assert {"--rdzv_backend=c10d", "--rdzv_endpoint=w-0:7000", "--max_restarts=2"} <= set(options)
     assert "--rdzv_conf=is_host=1,join_timeout=600,read_timeout=600,a=1,b=2" in options
@@ -710,7 +708,8 @@ def argv_of(
 ) -> tuple[str, ...]:
     """The launcher's command line for this job, whose program is train.py unless it names one."""
     text = text if "command:" in text else f"command: [train.py]\n{text}"
-    spec = job(f"name: job-7\n{text}", env)
+    name = launcher.__name__.rpartition(".")[2]
+    spec = specs.for_launcher(job(f"name: job-7\n{text}", env), name)
     argv: tuple[str, ...] = launcher.plan(spec, at or topology()).programs[0].argv
     return argv
 
@@ -766,7 +765,9 @@ def test_the_python_of_a_program_that_names_none(
 
 def test_a_rendezvous_by_c10d() -> None:
     hosts = ["fd00::1", "fd00::2"]
-    text = "torch: {rdzv_backend: c10d, extra_args: [--rdzv_conf=a=1, --role, x, --rdzv-conf, b=2]}"
+    text = (
+        "torch: {rdzv_backend: c10d}\nlauncher_args: [--rdzv_conf=a=1, --role, x, --rdzv-conf, b=2]"
+    )
     options = options_of(text, at=topology(hosts, me=1))
     conf = "--rdzv_conf=is_host=0,join_timeout=600,read_timeout=600,a=1,b=2"
     assert options[3:] == (
@@ -780,7 +781,7 @@ def test_a_rendezvous_by_c10d() -> None:
 def test_every_variable_of_torch_s_is_a_setting() -> None:
     """Which of several counts: tests/unit/test_spec.py."""
     env = {"MASTER_PORT": "7070", "RDZV_BACKEND": "static", "TORCHRUN_EXTRA_ARGS": "--role 'a b'"}
-    given = "torch: {port: 7000, max_restarts: 1, rdzv_backend: c10d, extra_args: [--role, x]}"
+    given = "port: 7000\nlauncher_args: [--role, x]\ntorch: {max_restarts: 1, rdzv_backend: c10d}"
     options = options_of(given, env={**env, "MAX_RESTARTS": "5"})
     assert {"--master_port=7070", "--max_restarts=5", "--rdzv_backend=static"} <= set(options)
     assert options[-3:] == ("--role", "a b", "--no_python")
@@ -798,11 +799,11 @@ REFUSED = {
     "--nproc-per-node": ("nproc_per_node", "slots"),
     "--nproc": ("nproc_per_node", "slots"),  # argparse takes any clear beginning
     "--master_addr=x": ("master_addr", "hosts"),
-    "--master-port": ("master_port", "torch.port"),
+    "--master-port": ("master_port", "port"),
     "--local-addr=x": ("local_addr", "hosts"),
     "--standalone": ("standalone", "one host in hosts"),
     "--rdzv-backend=c10d": ("rdzv_backend", "torch.rdzv_backend"),
-    "--rdzv_e=x": ("rdzv_endpoint", "hosts and torch.port"),
+    "--rdzv_e=x": ("rdzv_endpoint", "hosts and port"),
     "--rdzv_id": ("rdzv_id", "name"),
     "--module": ("module", "command"),
     "--no-python": ("no_python", "command"),
@@ -816,9 +817,9 @@ def test_reserved_options_are_refused_by_name(word: str) -> None:
     option, field = REFUSED[word]
     for launcher, name in ((torchrun, "torchrun"), (torchlaunch, "torchlaunch")):
         with pytest.raises(SpecError) as raised:
-            argv_of(f"torch: {{extra_args: [--role, x, {json.dumps(word)}]}}", launcher=launcher)
+            argv_of(f"launcher_args: [--role, x, {json.dumps(word)}]", launcher=launcher)
         assert raised.value.lines() == [
-            f"job.yaml:3:21: torch.extra_args: EP119 --{option} is set by launcher {name} |"
+            f"job.yaml:3:16: launcher_args: EP119 --{option} is set by launcher {name} |"
             f" `{word}` | set {field}"
         ]
 
@@ -826,14 +827,14 @@ def test_reserved_options_are_refused_by_name(word: str) -> None:
 @pytest.mark.parametrize("launcher", [torchrun, torchlaunch])
 def test_other_options_pass(launcher: ModuleType) -> None:
     own = ["--log-dir", "/a b", "-t", "1", "--monitor_interval=2", "--role", "x"]
-    options = options_of(f"torch: {{extra_args: {json.dumps(own)}}}", launcher=launcher)
+    options = options_of(f"launcher_args: {json.dumps(own)}", launcher=launcher)
     assert options[-8:-1] == tuple(own)
 
 
 @pytest.mark.parametrize("option", ["--tee=3", "-t3", "-r", "--redirects"])
 @pytest.mark.parametrize("logs", ["prefix: '[{rank}] '", "timestamps: utc", "format: json"])
 def test_torch_writes_no_lines_of_its_own_where_logs_has_the_form(option: str, logs: str) -> None:
-    text = f"torch: {{extra_args: [{option}, '3']}}\n"
+    text = f"launcher_args: [{option}, '3']\n"
     with pytest.raises(SpecError, match=r"EP119 --\w+ is set by logs"):
         argv_of(f"{text}logs: {{{logs}}}")
     assert option in options_of(text)  # the control

@@ -28,8 +28,8 @@ NAMES = (
     "DB_PASS", "OPENAI_KEY", "SSHPASS", "GH_PAT", "CI_JWT", "OBS_SK", "HTTP_AUTH",
 )  # fmt: skip
 PLANTED = {name: f"plant{number}{secrets.token_hex(16)}" for number, name in enumerate(NAMES)}
-BY_SPEC, BY_FLAG, BY_VARIABLE, BY_WORD, BY_OPTION, BY_URL = (
-    f"plant{key}{secrets.token_hex(16)}" for key in "abcdef"
+BY_SPEC, BY_FLAG, BY_VARIABLE, BY_WORD, BY_OPTION, BY_URL, BY_ARGUMENT = (
+    f"plant{key}{secrets.token_hex(16)}" for key in "abcdefg"
 )
 SPEC = f"""\
 name: demo
@@ -38,6 +38,7 @@ node_rank: 0
 slots: 2
 env: {{HF_SPEC_TOKEN: {BY_SPEC}, NCCL_DEBUG: INFO}}
 mpi: {{x_args: "-x OTHER_TOKEN={BY_OPTION} -x NCCL_DEBUG"}}
+launcher_args: [-x, "ARGS_TOKEN={BY_ARGUMENT}"]
 command: [python3, train.py]
 """
 WORDS = [
@@ -72,7 +73,12 @@ def leaks(*texts: str) -> list[str]:
         "--env": BY_FLAG,
         "ENTRYPOINT_ENV": BY_VARIABLE,
     }
-    values |= {"--password": BY_WORD, "x_args": BY_OPTION, "URL": BY_URL}
+    values |= {
+        "--password": BY_WORD,
+        "x_args": BY_OPTION,
+        "URL": BY_URL,
+        "launcher_args": BY_ARGUMENT,
+    }
     halves = {name: (value[:24], value[-24:]) for name, value in values.items()}
     return [
         name
@@ -128,12 +134,13 @@ def test_no_command_shows_a_secret(name: str, tmp_path: Path) -> None:
         assert written
         assert (
             "EP128 secrets are left out of the scripts | FLAG_TOKEN, GIVEN_PASSWORD,"
-            " HF_SPEC_TOKEN, mpi.x_args | set" in done.stderr
+            " HF_SPEC_TOKEN, launcher_args, mpi.x_args | set" in done.stderr
         )
         assert any("SHOWN" in path.read_text() for path in written)  # what is no secret is there
     if name.startswith("deploy"):
         assert (
-            "EP128 secrets in the spec | HF_SPEC_TOKEN, mpi.x_args | everybody who" in done.stderr
+            "EP128 secrets in the spec | launcher_args, HF_SPEC_TOKEN, mpi.x_args | everybody"
+            in done.stderr
         )
     if name.startswith("plan"):
         assert "(not shown)" in done.stdout

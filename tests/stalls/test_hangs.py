@@ -28,7 +28,7 @@ def start(job: Cluster, how: str, python: str, **more: str) -> None:
     env = {
         "PYTHON": python,
         "OMP_NUM_THREADS": "1",
-        "ENTRYPOINT_TORCH_PORT": str(free_port()),
+        "ENTRYPOINT_PORT": str(free_port()),
         "ENTRYPOINT_STALL_MINUTES": str(MINUTES),
         "ENTRYPOINT_STALL_LINE": "step {step}",
         "ENTRYPOINT_TIMEOUTS_GRACE": "2",

@@ -188,8 +188,8 @@ def test_a_training_job_is_what_its_variables_say() -> None:
     """A container with the body's variables has the spec that the file had, but for what the
     platform says."""
     text = (
-        "name: demo\nhosts: [a:4, b:4]\nlauncher: torchrun\nenv: {A: '[x] $B', C: ''}\ntorch:"
-        " {extra_args: ['a b', \"'\"]}\ntimeouts: {grace: 45.5}\nrestarts: 2\ncommand: [train.py,"
+        "name: demo\nhosts: [a:4, b:4]\nlauncher: torchrun\nenv: {A: '[x] $B', C: ''}\n"
+        "launcher_args: ['a b', \"'\"]\nport: 7000\ntimeouts: {grace: 45.5}\nrestarts: 2\ncommand: [train.py,"
         " 'x y', '']\n"
     )
     given = specs.load(text, "job.yaml", {}, {})

@@ -118,9 +118,9 @@ def test_every_port_and_launcher_is_in_the_table_of_ports() -> None:
         .partition("\n## Ports\n")[2]
         .partition("\n## ")[0]
     )
-    ports = [field.path for field in fields() if field.path.endswith(".port")]
+    ports = [field.path for field in fields() if field.path.rpartition(".")[2] == "port"]
     launchers = names("launchers")
-    assert len(ports) > 5
+    assert len(ports) > 2
     assert [name for name in (*ports, *launchers) if f"`{name}`" not in text] == []
 
 

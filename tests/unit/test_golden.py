@@ -10,7 +10,9 @@ import yaml
 
 from entrypoint.base.errors import SpecError
 from entrypoint.base.model import Plan
+from entrypoint.base.registry import names
 from entrypoint.spec import fields
+from entrypoint.spec.former import FORMER
 from tests import golden_pages
 from tests.golden import (
     CASES,
@@ -41,11 +43,11 @@ def options(made: Plan) -> set[str]:
     return {word for program in made.launch.programs for word in program.argv if "=" in word}
 
 
-def is_passed_on(case: Path, section: str, option: str) -> bool:
-    """Return whether the section's `extra_args` may set an option to another value."""
+def is_passed_on(case: Path, option: str) -> bool:
+    """Return whether `launcher_args` may set an option to another value."""
     other = f"{option.partition('=')[0]}=none"
     try:
-        return other in options(changed(case, section, extra_args=[other]))
+        return other in options(changed(case, "launcher_args", [other]))
     except SpecError:
         return False
 
@@ -70,22 +72,27 @@ def test_golden(case: Path) -> None:
 
 # The sections of launchers. process/test_mpirun_line.py has that of mpi, and
 # process/test_torch_scripts.py has torch.rdzv_backend.
-SECTIONS = ["torch", "accelerate", "deepspeed", "jax", "tensorflow", "mindspore", "ray", "ascend"]
+SECTIONS = ["torch", "tensorflow", "ray", "ascend"]
 OF_LAUNCHERS = [
-    field.path
+    (field.path, tuple(names("launchers")))
     for field in fields()
     if field.path.partition(".")[0] in SECTIONS and field.path != "torch.rdzv_backend"
-]
+] + [(former.now, former.launchers) for former in FORMER.values() if "." not in former.now]
 
 
-@pytest.mark.parametrize("path", OF_LAUNCHERS)
-def test_every_field_of_a_launcher_changes_a_case(path: str) -> None:
+@pytest.mark.parametrize(("path", "launchers"), OF_LAUNCHERS)
+def test_every_field_of_a_launcher_changes_a_case(path: str, launchers: tuple[str, ...]) -> None:
     """A field that no case has or that its launcher does not use is named, with what is missing;
-    so is an option that the field sets and that `extra_args` could set, too."""
-    section, _, name = path.partition(".")
-    those = [case for case in cases() if name in (document(case).get(section) or {})]
-    assert those, f"give {path} a value in a job.yaml of tests/launchers"
-    plans = [(case, plan(case, "node-0"), changed(case, section, **{name: None})) for case in those]
+    so is an option that the field sets and that `launcher_args` could set, too."""
+    section, _, name = path.rpartition(".")
+    those = [
+        case
+        for case in cases()
+        if case.parent.name in launchers
+        and name in ((document(case).get(section) or {}) if section else document(case))
+    ]
+    assert those, f"give {path} a value in a job.yaml of tests/launchers, under {launchers}"
+    plans = [(case, plan(case, "node-0"), changed(case, path, None)) for case in those]
     assert any(start(with_it) != start(without) for _, with_it, without in plans), (
         f"use {path} in entrypoint/launchers: no case changes without it"
     )
@@ -93,10 +100,9 @@ def test_every_field_of_a_launcher_changes_a_case(path: str) -> None:
         option
         for case, with_it, without in plans
         for option in sorted(options(with_it) - options(without))
-        if f"{section}.extra_args" in {*OF_LAUNCHERS} - {path}
-        and is_passed_on(case, section, option)
+        if path != "launcher_args" and is_passed_on(case, option)
     ]
-    assert both == [], f"have {section}.extra_args refuse the options of {path}: _SETTLED"
+    assert both == [], f"have launcher_args refuse the options of {path}: _SETTLED"
 
 
 @pytest.mark.parametrize("path", sorted(golden()))

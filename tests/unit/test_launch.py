@@ -75,7 +75,7 @@ def test_a_launcher_that_ends_well_and_has_started_too_few_ranks_was_told_so() -
     node.waits(2)
     assert reason(node) == (
         "78 EP606 mpirun exited with 0 and has started 2 of 6 ranks | 2 ranks on 1 node: worker-0 (a)"
-        " 0-1 | -np is 6 by the slots of all nodes: make sure that OPENMPI_EXTRA_ARGS and the like do not"
+        " 0-1 | -np is 6 by the slots of all nodes: make sure that launcher_args and the like do not"
         " change that"
     )
 

@@ -37,60 +37,59 @@ def told(program: Program, names: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
-    ("launcher", "field", "words", "says"),
+    ("launcher", "words", "says"),
     [
-        ("accelerate", "accelerate", "--num_machines=3", "accelerate | `{}` | set hosts"),
-        ("accelerate", "accelerate", "--num-processes", "accelerate | `{}` | set hosts and slots"),
-        ("accelerate", "accelerate", "--rdzv_backend=c10d", "| set nothing: it is static"),
-        ("deepspeed", "deepspeed", "--master-port=1", "the launcher | `{}` | set torch.port"),
-        ("deepspeed", "deepspeed", "--include=a", "| set ssh.client: files"),
-        ("msrun", "mindspore", "--worker_num=3", "the launcher | `{}` | set "),
-        ("msrun", "mindspore", "--master_p=1", "the launcher | `{}` | set "),
-        ("ray", "ray", "--head", "EP119 --head is set by the launcher | `{}` | set hosts"),
-        ("ray", "ray", "--num-cpus=4", "EP119 --num_cpus is set by the launcher | `{}` | set slots"),
-        ("ray", "ray", "--dashboard-host=0.0.0.0", "the launcher | `{}` | set ray.dashboard"),
+        ("accelerate", "--num_machines=3", "accelerate | `{}` | set hosts"),
+        ("accelerate", "--num-processes", "accelerate | `{}` | set hosts and slots"),
+        ("accelerate", "--rdzv_backend=c10d", "| set nothing: it is static"),
+        ("deepspeed", "--master-port=1", "the launcher | `{}` | set port"),
+        ("deepspeed", "--include=a", "| set ssh.client: files"),
+        ("msrun", "--worker_num=3", "the launcher | `{}` | set "),
+        ("msrun", "--master_p=1", "the launcher | `{}` | set "),
+        ("ray", "--head", "EP119 --head is set by the launcher | `{}` | set hosts"),
+        ("ray", "--num-cpus=4", "EP119 --num_cpus is set by the launcher | `{}` | set slots"),
+        ("ray", "--dashboard-host=0.0.0.0", "the launcher | `{}` | set ray.dashboard"),
     ],
 )  # fmt: skip
-def test_an_option_that_is_settled_is_refused_by_name(
-    launcher: str, field: str, words: str, says: str
-) -> None:
+def test_an_option_that_is_settled_is_refused_by_name(launcher: str, words: str, says: str) -> None:
     with pytest.raises(SpecError) as caught:
-        planned(f"launcher: {launcher}\n{TWO}{field}: {{extra_args: [{words}]}}")
-    assert f"job.yaml:4:{len(field) + 16}: {field}.extra_args" in str(caught.value)
+        planned(f"launcher: {launcher}\n{TWO}launcher_args: [{words}]")
+    assert "job.yaml:4:16: launcher_args: " in str(caught.value)
     assert "is set by " in str(caught.value)
     assert says.format(words) in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("launcher", "field", "option"),
+    ("launcher", "option"),
     [
-        ("accelerate", "accelerate", "--use_fsdp"),
-        ("accelerate", "accelerate", "--num_cpu_threads_per_process=2"),
-        ("accelerate", "accelerate", "-q"),
-        ("msrun", "mindspore", "--bind_core={a b}"),
+        ("accelerate", "--use_fsdp"),
+        ("accelerate", "--num_cpu_threads_per_process=2"),
+        ("accelerate", "-q"),
+        ("msrun", "--bind_core={a b}"),
     ],
 )
-def test_another_option_is_passed_on(launcher: str, field: str, option: str) -> None:
-    (program,) = planned(
-        f"launcher: {launcher}\n{TWO}{field}: {{extra_args: ['{option}']}}"
-    ).launch.programs
+def test_another_option_is_passed_on(launcher: str, option: str) -> None:
+    made = planned(f"launcher: {launcher}\n{TWO}launcher_args: ['{option}']")
+    (program,) = made.launch.programs
     assert option in program.argv[: program.argv.index("train.py")]
 
 
 @pytest.mark.parametrize(
     ("field", "words", "says", "do"),
     [
-        ("extra_args", "-machinefile x", "-machinefile is set by launcher hydra", "set hosts, or mpi.hostfile"),
-        ("extra_args", "-prepend-rank --launcher=ssh", "-launcher is set by launcher hydra", "set nothing"),
-        ("bind_args", "-np 4", "-np is set by launcher hydra", "set mpi.np, or slots"),
-        ("mca_args", "-mca pml ob1", "mpiexec.hydra takes no options of Open MPI's", "launcher: mpirun"),
-        ("x_args", "-x A", "mpiexec.hydra takes no options of Open MPI's", "launcher: mpirun"),
+        ("launcher_args", "[-machinefile, x]", "-machinefile is set by launcher hydra", "set hosts, or mpi.hostfile"),
+        ("launcher_args", "[-prepend-rank, --launcher=ssh]", "-launcher is set by launcher hydra", "set nothing"),
+        ("env.OPENMPI_BIND_ARGS", "-np 4", "-np is set by launcher hydra", "set mpi.np, or slots"),
+        ("env.OPENMPI_MCA_ARGS", "-mca pml ob1", "mpiexec.hydra takes no options of Open MPI's", "launcher: mpirun"),
+        ("env.OPENMPI_X_ARGS", "-x A", "mpiexec.hydra takes no options of Open MPI's", "launcher: mpirun"),
     ],
 )  # fmt: skip
 def test_what_hydra_refuses_by_name(field: str, words: str, says: str, do: str) -> None:
+    section, _, key = field.rpartition(".")
+    setting = f"{section}: {{{key}: {words}}}" if section else f"{key}: {words}"
     with pytest.raises(SpecError) as error:
-        planned(f'launcher: hydra\n{LEADER}mpi: {{{field}: "{words}"}}')
-    assert f"mpi.{field}: EP119 {says}" in str(error.value)
+        planned(f"launcher: hydra\n{LEADER}{setting}")
+    assert f"{field}: EP119 {says}" in str(error.value)
     assert do in str(error.value)
 
 
@@ -105,14 +104,14 @@ def test_what_hydra_refuses_by_name(field: str, words: str, says: str, do: str) 
     ],
 )
 def test_options_that_would_change_the_tags_of_lines(launcher: str, words: str, do: str) -> None:
-    given = f'launcher: {launcher}\n{LEADER}mpi: {{extra_args: "{words}"}}\n'
+    given = f"launcher: {launcher}\n{LEADER}launcher_args: [{words.replace(' ', ', ')}]\n"
     assert planned(given), "the control: nobody asked for lines"
     with pytest.raises(SpecError) as refused:
         planned(f"{given}logs: {{format: json}}")
     shown = words.removesuffix(" x")
     option = shown.partition("=")[0].replace("--", "-")
     assert refused.value.lines() == [
-        f"job.yaml:5:19: mpi.extra_args: EP119 {option} is set by launcher {launcher} | `{shown}` |"
+        f"job.yaml:5:16: launcher_args: EP119 {option} is set by launcher {launcher} | `{shown}` |"
         f" set {do}"
     ]
 
@@ -123,7 +122,7 @@ def test_options_that_would_change_the_tags_of_lines(launcher: str, words: str, 
         ("4.1.4", "logs: {format: json}", "line=(mpirun --tag-output -np"),
         ("5.0.7", "logs: {format: json}", "line=(mpirun --output tag:raw -np"),
         ("4.1.4", "", "line=(mpirun --tag-output -np"),
-        ("5.0.7", "mpi: {extra_args: --timestamp-output}", "line=(mpirun -np"),
+        ("5.0.7", "launcher_args: [--timestamp-output]", "line=(mpirun -np"),
     ],
     ids=["4", "5", "lines that nobody asked for", "the user's own"],
 )
@@ -134,7 +133,9 @@ def test_mpirun_is_asked_for_tags(version: str, asks: str, line: str) -> None:
 
 def test_hydra_gets_the_user_s_options_and_its_tags_are_read() -> None:
     """It tags what each rank prints as Open MPI 4 does; both are read back in test_logs.py."""
-    made = planned(f"launcher: hydra\n{LEADER}mpi: {{np: 3, extra_args: -prepend-rank}}").launch
+    made = planned(
+        f"launcher: hydra\n{LEADER}mpi: {{np: 3}}\nlauncher_args: [-prepend-rank]"
+    ).launch
     line = " ".join(made.programs[0].argv)
     assert " -n 3 " in line
     assert " -prepend-rank sh -c " in line

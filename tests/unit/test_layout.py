@@ -161,6 +161,8 @@ def circles(sources: Sources) -> list[str]:
             there = there[:-1]  # what follows is a name of the module
         if name.startswith("entrypoint.") and there in paths:
             theirs = paths[there]
+            if here == theirs:
+                continue  # of a package, all of whose modules are not given
             pairs = enumerate(zip(here, theirs, strict=False))
             at = next((at for at, (one, other) in pairs if one != other), -1) + 1
             part, needed = "/".join(here[:at]), "/".join(theirs[:at])

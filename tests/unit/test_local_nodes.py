@@ -58,7 +58,7 @@ def test_all_that_is_wrong_is_told_at_once() -> None:
     )
 
 
-SPEC = "hosts: [gpu-17:8, gpu-18]\nslots: 2\nmpi: {mca_args: '%s'}\n"
+SPEC = "hosts: [gpu-17:8, gpu-18]\nslots: 2\nenv: {OPENMPI_MCA_ARGS: '%s'}\n"
 
 
 def test_a_node_knows_itself_and_the_others() -> None:
@@ -73,11 +73,7 @@ def test_a_node_knows_itself_and_the_others() -> None:
         "ENTRYPOINT_METRICS_ADDRESS": "127.0.0.3",
         "ENTRYPOINT_MPI_INTERFACE": "lo",
         "ENTRYPOINT_SSH_PORT": "20000",
-        "ENTRYPOINT_TORCH_PORT": "20001",
-        "ENTRYPOINT_JAX_PORT": "20002",
-        "ENTRYPOINT_MINDSPORE_PORT": "20003",
-        "ENTRYPOINT_TENSORFLOW_PORT": "20004",
-        "ENTRYPOINT_RAY_PORT": "20006",
+        "ENTRYPOINT_PORT": "20002",
         "ENTRYPOINT_LOG_DIR": "/tmp/x-log",
     }
 
@@ -94,11 +90,12 @@ def test_no_setting_of_another_job_reaches_a_node() -> None:
         "ENTRYPOINT_HOSTS": "a,b",
         "MY_TASK_INDEX": "7",
         "MASTER_PORT": "1",
+        "ENTRYPOINT_RAY_PORT": "1",
         "ENTRYPOINT_RESTARTS": "2",
         "A": "b",
     }
     env = settings.environment(own, ours, 0, "/tmp/x")
-    assert {"MY_TASK_INDEX", "MASTER_PORT"} & env.keys() == set()
+    assert {"MY_TASK_INDEX", "MASTER_PORT", "ENTRYPOINT_RAY_PORT"} & env.keys() == set()
     assert env["ENTRYPOINT_HOSTS"] == ours["ENTRYPOINT_HOSTS"]
     assert (env["ENTRYPOINT_RESTARTS"], env["A"], env["HOSTNAME"]) == ("2", "b", "worker-0")
     assert env["TMPDIR"] == "/tmp/x/tmp-0"

@@ -535,7 +535,7 @@ YIELD = "OMPI_MCA_mpi_yield_when_idle"
         (4.0, "", {}, None),
         (None, "", {}, None),
         (3.5, "", {}, "1"),
-        (2.0, "mpi: {mca_args: -mca mpi_yield_when_idle 0}", {}, None),
+        (2.0, "env: {OPENMPI_MCA_ARGS: -mca mpi_yield_when_idle 0}", {}, None),
         (2.0, f"env: {{{YIELD}: '0'}}", {}, "0"),
         (2.0, "", {YIELD: "0"}, "0"),  # the container's own choice
         (2.0, "launcher: plain", {}, None),

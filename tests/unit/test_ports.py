@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from entrypoint.base.errors import OsError
+from entrypoint.base.errors import OsError, SpecError
 from entrypoint.base.model import Facts, LaunchPort, Members, NodeReport, Plan
 from entrypoint.base.values import replace
 from entrypoint.plan import settle
@@ -41,17 +41,17 @@ def offers(*ports: tuple[int, ...] | None) -> Members:
 @pytest.mark.parametrize(
     ("launcher", "leader", "worker"),
     [
-        ("torchrun", ("torch.port", 6060, (0,), True), ()),
-        ("accelerate", ("torch.port", 6060, (0,), True), ()),
-        ("pytorch", ("torch.port", 6060, (0,), True), ()),
-        ("deepspeed", ("torch.port", 6060, (0,), True), ()),
-        ("jax", ("jax.port", 6070, (0,), True), ()),
-        ("msrun", ("mindspore.port", 8118, (0,), True), ()),
-        ("plain", ("torch.port", 6060, (0,), False), ()),
-        ("mpirun", ("torch.port", 6060, (0,), False), ()),
-        ("hydra", ("torch.port", 6060, (0,), False), ()),
-        ("tensorflow", ("tensorflow.port", 2222, (0,), True), (0,)),
-        ("ray", ("ray.port", 6379, (0, 1, 2, 3, 4, 5, 6), True), (1, 2, 3, 4, 5, 6)),
+        ("torchrun", (6060, (0,), True), ()),
+        ("accelerate", (6060, (0,), True), ()),
+        ("pytorch", (6060, (0,), True), ()),
+        ("deepspeed", (6060, (0,), True), ()),
+        ("jax", (6070, (0,), True), ()),
+        ("msrun", (8118, (0,), True), ()),
+        ("plain", (6060, (0,), False), ()),
+        ("mpirun", (6060, (0,), False), ()),
+        ("hydra", (6060, (0,), False), ()),
+        ("tensorflow", (2222, (0,), True), (0,)),
+        ("ray", (6379, (0, 1, 2, 3, 4, 5, 6), True), (1, 2, 3, 4, 5, 6)),
     ],
 )
 def test_what_each_launcher_needs_where(
@@ -61,7 +61,7 @@ def test_what_each_launcher_needs_where(
     first, other = (plan(spec, node).launch.port for node in (0, 1))
     assert first is not None
     assert other is not None
-    assert (first.path, first.first, first.here, first.needed) == leader
+    assert (first.first, first.here, first.needed) == leader
     assert (other.here, other.span, other.everywhere) == (worker, first.span, bool(worker))
 
 
@@ -74,7 +74,7 @@ def test_a_dashboard_moves_with_ray_s_other_ports() -> None:
     spec = job("launcher: ray\nray: {dashboard: local}\n")
     port = plan(spec).launch.port
     assert port.also == (8265,)
-    argv = plan(with_chosen(spec, LaunchPort("ray.port", 6379), 20008)).launch.programs[0].argv
+    argv = plan(with_chosen(spec, LaunchPort(6379), 20008)).launch.programs[0].argv
     assert {"--port=20008", "--metrics-export-port=20014", "--dashboard-port=20015"} <= {*argv}
 
 
@@ -99,7 +99,7 @@ def test_a_single_node_asks_nobody() -> None:
 
 
 def test_candidates_are_blocks_of_the_range_behind_the_default() -> None:
-    wanted = LaunchPort("ray.port", 6379, span=8, everywhere=True)
+    wanted = LaunchPort(6379, span=8, everywhere=True)
     spec = job("network: {ports: 21000-21999}\n")
     first, *others = candidates(spec, wanted, "job 1")
     assert first == 6379
@@ -109,34 +109,41 @@ def test_candidates_are_blocks_of_the_range_behind_the_default() -> None:
     assert candidates(spec, wanted, "job 2") != (first, *others)
 
 
+@pytest.mark.parametrize("port", ["1023", "65530"])
+def test_ray_needs_the_six_ports_after_its_own(port: str) -> None:
+    assert plan(job(f"launcher: jax\nport: {port}\n")), "the control"
+    with pytest.raises(SpecError, match="port: EP100 a whole number from 1024 to 65529 is needed"):
+        plan(job(f"launcher: ray\nport: {port}\n"))
+
+
 def test_a_small_range_has_each_block_once() -> None:
-    wanted = LaunchPort("ray.port", 6379, span=8, everywhere=True)
+    wanted = LaunchPort(6379, span=8, everywhere=True)
     spec = job("network: {ports: 21000-21017}\n")
     assert {*candidates(spec, wanted, "x")} == {6379, 21000, 21008}
 
 
 def test_a_port_that_is_set_is_the_only_candidate() -> None:
-    spec = job(MASTER_PORT="6060")
-    assert candidates(spec, LaunchPort("torch.port", 6060), "x") == (6060,)
+    spec = job(ENTRYPOINT_PORT="6060")
+    assert candidates(spec, LaunchPort(6060), "x") == (6060,)
 
 
 def test_under_a_scheduler_the_default_comes_last() -> None:
-    first, *others = candidates(job(), LaunchPort("torch.port", 6060), "x")
-    assert candidates(job(), LaunchPort("torch.port", 6060), "x", shared=True) == (*others, first)
+    first, *others = candidates(job(), LaunchPort(6060), "x")
+    assert candidates(job(), LaunchPort(6060), "x", shared=True) == (*others, first)
 
 
 def test_a_chosen_port_is_in_the_plan_with_its_origin() -> None:
-    spec = with_chosen(job("launcher: torchrun\n"), LaunchPort("torch.port", 6060), 20017)
+    spec = with_chosen(job("launcher: torchrun\n"), LaunchPort(6060), 20017)
     made = plan(spec)
     assert "--master_port=20017" in made.launch.programs[0].argv
-    assert "  torch.port: 20017  # the roll call\n" in plan_text(spec, made)
+    assert "  port: 20017  # the roll call\n" in plan_text(spec, made)
 
 
 @pytest.mark.parametrize(("chosen", "port"), [(0, 6060), (6060, 6060), (20017, 20017)])
 def test_the_roll_call_s_choice_replaces_the_planned_port(chosen: int, port: int) -> None:
     spec = job("launcher: torchrun\n")
-    changed = with_chosen(spec, LaunchPort("torch.port", 6060), chosen)
-    assert changed.torch.port == port
+    changed = with_chosen(spec, LaunchPort(6060), chosen)
+    assert (changed.port or 6060) == port
     assert (changed is spec) == (port == 6060), "the same spec if nothing changes"
 
 
@@ -203,12 +210,12 @@ def test_the_log_names_who_has_the_default() -> None:
     made = plan(job("launcher: torchrun\n"))
     members = offers((20000,), (6060, 20000), (20000,))
     assert choose(made.launch.port, made.topology, members)[1] == (
-        "port 6060 is taken on worker-0 (a) by nc, worker-2 (c) by nc; torch.port is 20000",
+        "port 6060 is taken on worker-0 (a) by nc, worker-2 (c) by nc; the launcher gets port 20000",
     )
 
 
 @pytest.mark.parametrize("ports", [((), None, None), ((6060, 20000), (20001,), (20000,))])
 def test_no_common_port_is_an_error(ports: tuple[tuple[int, ...] | None, ...]) -> None:
     made = plan(job("launcher: torchrun\n"))
-    with pytest.raises(OsError, match=r"EP436 no port for torch.port is free on all nodes"):
+    with pytest.raises(OsError, match=r"EP436 no port for the launcher is free on all nodes"):
         choose(made.launch.port, made.topology, offers(*ports))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from entrypoint.base import registry
-from entrypoint.spec import Override, load, settings_in
+from entrypoint.spec import Override, for_launcher, load, settings_in
 from entrypoint.spec.items import Item, Place, ProblemList
 from entrypoint.spec.rules import adapter, checked, nearest
 from entrypoint.spec.table import carried, fields, for_script, given
@@ -73,7 +73,7 @@ TOKENS = Override(["MODE=fast", "HF_TOKEN=hf_0123"], "--env")
         (SPEC, {}, {}, {"ENTRYPOINT_SPEC": "jobs/a:1.yaml"}, []),
         (None, {"ENTRYPOINT_SPARES": "2"}, {}, {"ENTRYPOINT_SPARES": "2"}, []),
         (None, {"ENTRYPOINT_NODE_RANK": "0"}, {}, {}, []),
-        (None, {"MASTER_PORT": "2000"}, {}, {"ENTRYPOINT_TORCH_PORT": "2000"}, []),
+        (None, {"MASTER_PORT": "2000"}, {}, {"MASTER_PORT": "2000"}, []),
         (None, {}, {"env": TOKENS}, {"ENTRYPOINT_ENV": '{"MODE": "fast"}'}, ["HF_TOKEN"]),
         (None, {}, {"env": Override(["HF_TOKEN=hf_0123"], "--env")}, {}, ["HF_TOKEN"]),
         # the spec's own secrets are in its file
@@ -100,7 +100,7 @@ command: [python, train.py]
 workdir: /work
 env: {MODE: fast, HF_TOKEN: hf_0123, UID: "5"}
 ssh: {port: 2022}
-mpi: {extra_args: --display-map}
+launcher_args: [--display-map]
 timeouts: {peers: 60}
 """
 
@@ -120,7 +120,7 @@ def test_a_script_carries_what_the_spec_says() -> None:
             "hosts": ("a", "b:2"),
             "slots": 4,
             "ssh": {"port": 2022},
-            "mpi": {"extra_args": "--display-map"},
+            "launcher_args": ("--display-map",),
             "timeouts": {"peers": 60.0},
         },
         [],
@@ -131,10 +131,11 @@ def test_a_script_carries_what_the_spec_says() -> None:
 def test_run_mpi_sh_has_no_settings_of_other_launchers() -> None:
     """`nodes` would even be refused when the script is started."""
     text = (ROOT / "examples/spec/full.yaml").read_text()
-    content = for_script(load(text, "full.yaml", {}, {}))[0]
-    assert {"torch", "mpi", "ssh", "stall", "restarts"} <= set(content)
-    assert content["torch"].keys() == {"port"}
-    others = {"nodes", "accelerate", "ascend", "deepspeed", "jax", "mindspore", "ray", "tensorflow"}
+    spec = load(f"{text}\njax: {{port: 1}}\n", "full.yaml", {}, {})
+    content = for_script(for_launcher(spec, "mpirun"))[0]
+    assert {"mpi", "ssh", "stall", "restarts"} <= set(content)
+    # Those of the spec's own launcher, too: it has torchrun.
+    others = {"launcher_args", "port", "nodes", "torch", "ascend", "jax", "ray", "tensorflow"}
     assert not others & set(content)
 
 
@@ -143,4 +144,5 @@ def test_a_script_carries_no_secret() -> None:
     text = "command: [train.py, --api-key, hf_0123]\nmpi: {x_args: -x API_TOKEN=abcdef}"
     spec = load(text, "jobs/a.yaml", {}, {})
     assert for_script(spec) == ({}, ["mpi.x_args"])
+    assert for_script(for_launcher(spec, "mpirun")) == ({}, ["env.OPENMPI_X_ARGS"])
     assert carried(spec)["command"] == ()

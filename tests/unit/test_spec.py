@@ -130,13 +130,13 @@ def test_a_list_in_a_variable_tells_where_in_it() -> None:
 def test_problems_of_all_three_come_sorted() -> None:
     lines = problems(
         "slots: 0\nname: A\nhosts: [b-, a-]",
-        {"ENTRYPOINT_ZZ": "1", "ENTRYPOINT_NAME": "-", "ENTRYPOINT_TORCH_PORT": "x"},
+        {"ENTRYPOINT_ZZ": "1", "ENTRYPOINT_NAME": "-", "ENTRYPOINT_PORT": "x"},
         slots=Override("-1", "--slots"),
         env=Override(["A"], "--env"),
     )
     assert [line.split(": ")[0] for line in lines] == [
         *("job.yaml:1:8", "job.yaml:2:7", "job.yaml:3:9", "job.yaml:3:13"),
-        *("ENTRYPOINT_NAME", "ENTRYPOINT_TORCH_PORT", "ENTRYPOINT_ZZ", "--env", "--slots"),
+        *("ENTRYPOINT_NAME", "ENTRYPOINT_PORT", "ENTRYPOINT_ZZ", "--env", "--slots"),
     ]
 
 
@@ -254,7 +254,7 @@ def test_variables_of_kubernetes_services_are_no_settings() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["ENTRYPOINT_PORT", "ENTRYPOINT_API_PORT_8080", "ENTRYPOINT_SERVICE_NAME"]
+    "name", ["ENTRYPOINT_API_PORT", "ENTRYPOINT_API_PORT_8080", "ENTRYPOINT_SERVICE_NAME"]
 )
 def test_what_has_not_their_form_is_a_mistake_still(name: str) -> None:
     with pytest.raises(SpecError, match="EP102 no such setting"):
@@ -290,7 +290,7 @@ name: 5
 nodes: 2:4
 slots: 08
 command: [prog, 5, on, 1.10]
-torch: {extra_args: [2.10]}
+launcher_args: [2.10]
 timeouts: {grace: 1e1, peers: "60"}
 env: {A: no, B: 8, C: 1.10, D: 22:22, E: 0755, F: 2024-01-01, G: "null", H: ~/data}
 """
@@ -299,7 +299,7 @@ env: {A: no, B: 8, C: 1.10, D: 22:22, E: 0755, F: 2024-01-01, G: "null", H: ~/da
 def test_a_value_means_what_is_written() -> None:
     result = job(WRITTEN, {"ENTRYPOINT_ENV": '{"I": 1.50, "J": true, "K": 8}'})
     expected = ("5", "2:4", 8, ("2.10",))
-    assert (result.name, result.nodes, result.slots, result.torch.extra_args) == expected
+    assert (result.name, result.nodes, result.slots, result.launcher_args) == expected
     assert result.command == ("prog", "5", "on", "1.10")
     assert (result.timeouts.grace, result.timeouts.peers) == (10, 60)
     file = {
@@ -316,7 +316,7 @@ def test_a_value_means_what_is_written() -> None:
     apis.validator(schema()).validate(
         {
             "env": {"A": False, "B": 8, "C": 1.1},
-            "torch": {"extra_args": [2.1]},
+            "launcher_args": [2.1],
             "command": ["prog", 5, True],
         }
     )
@@ -420,12 +420,12 @@ def test_every_field_is_used_and_described(field: spec.FieldInfo) -> None:
         ("COMMAND", "[]", ()),
         ("COMMAND", "sh -c 'exit 3'", ("sh", "-c", "exit 3")),
         ("SLOTS", " 7 ", 7),
-        ("ACCELERATE_EXTRA_ARGS", "[--use_fsdp]", ("--use_fsdp",)),
+        ("LAUNCHER_ARGS", "[--use_fsdp]", ("--use_fsdp",)),
     ],
 )
 def test_values_as_text(name: str, text: str, value: object) -> None:
     result = job(None, {f"ENTRYPOINT_{name}": text})
-    path = name.lower().replace("_", ".", 1)
+    path = name.lower()
     assert at(result, path) == value
     assert result.source(path) == Source("env", f"ENTRYPOINT_{name}")
 

@@ -215,8 +215,6 @@ def text(lines: Sequence[Finding], nodes: int, width: int, head: str) -> str:
         widths[widths.index(max(widths))] -= 1
     wrapped: list[tuple[str, ...]] = []
     for row in zip(*(column for _, column in table), strict=True):
-        cells = zip(row, widths, strict=True)
-        wrapped += zip_longest(
-            *(textwrap.wrap(cell, wide) or [""] for cell, wide in cells), fillvalue=""
-        )
+        folded = map(textwrap.wrap, row, widths)
+        wrapped += zip_longest(*(lines or [""] for lines in folded), fillvalue="")
     return "\n".join([head, "", *columns(wrapped), "", summary(lines), ""])

@@ -18,7 +18,7 @@ from entrypoint.base.model import Topology
 from entrypoint.base.secret import masked_words
 from entrypoint.base.text import brief, count, one_line, some
 from entrypoint.base.values import dataclass
-from entrypoint.spec import JobSpec, fields, left_out
+from entrypoint.spec import JobSpec, fields, left_out, set_fields
 from entrypoint.system.files import read
 
 _OWN = {"node_rank"}  # one node's, so not for the file of all nodes
@@ -139,7 +139,7 @@ def not_written(given: JobSpec, spec: JobSpec) -> str:
     """Return what the user gave and the file does not have: the words before the program of `spec`,
     of which a boot script may set more, and the variables that set fields; "" for nothing."""
     before = given.command[: len(given.command) - len(spec.command)]
-    sources = (given.source(field.path) for field in fields())
+    sources = (given.source(field.path) for field in set_fields(given))
     variables = dict.fromkeys(source.where for source in sources if source.origin == "env")
     script = f"what {before[-1]} sets" if before else ""
     return ", ".join(filter(None, (" ".join(masked_words(before)), script, *variables)))

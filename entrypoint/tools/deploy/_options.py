@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from entrypoint.base.errors import ConfigError, UsageError
 from entrypoint.base.values import dataclass
-from entrypoint.spec import JobSpec, fields, given
+from entrypoint.spec import JobSpec, given, set_fields
 
 DEFAULT = ("image", "nodes", "resource")
 """The flags of `deploy` for a target without `TAKES`."""
@@ -103,7 +103,7 @@ def relative_paths(spec: JobSpec) -> dict[str, str]:
     working directory."""
     return {
         field.env: value
-        for field in fields()
+        for field in set_fields(spec)
         if field.rule.is_path and spec.source(field.path).origin == "spec"
         if (value := spec.value(field.path)) and not value.startswith("/")
     }

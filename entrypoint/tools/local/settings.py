@@ -3,7 +3,7 @@ ports.
 
 Nodes on one machine share resources that containers have on their own. So these settings replace
 those of the spec, flags and variables: hosts, node_rank, run_dir, secret_file, platform,
-network.interface, each launcher's port, and the address of the metrics.
+network.interface, the launcher's port, and the address of the metrics.
 """
 
 from __future__ import annotations
@@ -12,18 +12,19 @@ from collections.abc import Iterable, Mapping
 
 from entrypoint.base.errors import UsageError
 from entrypoint.base.text import digits
-from entrypoint.spec import HostEntry, JobSpec, Override, fields
+from entrypoint.spec import (
+    HostEntry,
+    JobSpec,
+    Override,
+    fields,
+    for_launcher,
+    names_of,
+    set_fields,
+)
 
 MOST = 64  # nodes: each is a Python and an sshd
-PORTS = 14  # consecutive
-_PORTS = {
-    "ssh.port": 0,
-    "torch.port": 1,
-    "jax.port": 2,
-    "mindspore.port": 3,
-    "tensorflow.port": 4,
-    "ray.port": 6,
-}
+PORTS = 10  # consecutive
+_PORTS = {"ssh.port": 0, "port": 2}  # a parameter server's are one more, Ray has seven
 OWN = (
     "hosts", "node_rank", "run_dir", "secret_file", "platform", "network.interface",
     "metrics.address", *_PORTS,
@@ -59,16 +60,7 @@ def refuse(paths: Iterable[str]) -> None:
 def unheard() -> set[str]:
     """Return all variables of the fields that this command sets, except hosts, which gives the
     number of nodes."""
-    paths = {path for path in OWN if path != "hosts"}
-    return {
-        _SECRET,
-        *(
-            name
-            for field in fields()
-            if field.path in paths
-            for name in (field.env, *field.aliases)
-        ),
-    }
+    return {_SECRET, *(name for path in OWN if path != "hosts" for name in names_of(path))}
 
 
 def address(node: int) -> str:
@@ -94,8 +86,8 @@ def settings(spec: JobSpec, nodes: int, node: int, folder: str, port: int) -> di
     }
     if spec.log_dir is None:
         values["log_dir"] = f"{folder}-log"  # logs outlive the run's folder
-    options = f"{spec.mpi.mca_args or ''} {spec.mpi.extra_args or ''}"
-    if "tcp_if_" not in options:
+    of_mpi = for_launcher(spec, spec.launcher or "mpirun")
+    if "tcp_if_" not in f"{of_mpi.option('OPENMPI_MCA_ARGS')} {of_mpi.launcher_args}":
         # otherwise MPI, NCCL and Gloo would choose an interface between machines
         values["mpi.interface"] = "lo"
     variables = {field.path: field.env for field in fields()}
@@ -106,7 +98,7 @@ def paths(spec: JobSpec) -> dict[str, str]:
     """Return the paths of the spec's file as variables, for a copy of it in another folder."""
     return {
         field.env: spec.value(field.path)
-        for field in fields()
+        for field in set_fields(spec)
         if field.rule.is_path and field.path not in OWN
         if spec.source(field.path).origin == "spec"
     }
@@ -118,7 +110,7 @@ def environment(
     """Return a node's complete environment: that of this command, without `unheard()`, and the
     node's variables."""
     replaced = {
-        name for field in fields() if field.env in variables for name in (field.env, *field.aliases)
+        name for field in fields() if field.env in variables for name in names_of(field.path)
     }
     kept = {
         name: value for name, value in env.items() if name not in {*replaced, "ENTRYPOINT_SPEC"}

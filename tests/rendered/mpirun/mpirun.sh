@@ -8,7 +8,7 @@ OPENMPI_NP=${OPENMPI_NP:-4}
 OPENMPI_HOST_FILE_PATH=${OPENMPI_HOST_FILE_PATH:-/tmp/entrypoint-1000-36666/hostfile}
 TUNE_ENV_FILE=${TUNE_ENV_FILE:-}
 OPENMPI_BIND_ARGS=${OPENMPI_BIND_ARGS:-"--bind-to none --map-by slot"}
-OPENMPI_EXTRA_ARGS=${OPENMPI_EXTRA_ARGS:-}
+launcher_args=()
 
 # ModelArts' documents ask for NCCL's log and these interfaces; elsewhere NCCL keeps its own
 # defaults. It gives up when none of the named interfaces exists, so they are named if one does.
@@ -25,7 +25,7 @@ fi
 
 # What -x sets by value wins over a node's own variable: the rank wrapper is told the names.
 keep=
-for word in ${OPENMPI_X_ARGS:-} $OPENMPI_EXTRA_ARGS; do
+for word in ${OPENMPI_X_ARGS:-} "${launcher_args[@]}"; do
   case $word in [A-Za-z_]*=*) keep+="${word%%=*} " ;; esac
 done
 if [ -z "${OPENMPI_X_ARGS:-}" ]; then
@@ -56,11 +56,10 @@ else
 fi
 OPENMPI_MCA_ARGS=${OPENMPI_MCA_ARGS:-$default_mca}
 
-# Settings that hold several options are split at white space, and never expanded.
+# Variables that hold several options are split at white space, and never expanded.
 read -r -d '' -a bind_args <<<"$OPENMPI_BIND_ARGS" || true
 read -r -d '' -a x_args <<<"$OPENMPI_X_ARGS" || true
 read -r -d '' -a mca_args <<<"$OPENMPI_MCA_ARGS" || true
-read -r -d '' -a extra_args <<<"$OPENMPI_EXTRA_ARGS" || true
 
 line=(mpirun --tag-output -np "$OPENMPI_NP" -hostfile "$OPENMPI_HOST_FILE_PATH")
 agent='sh /tmp/entrypoint-1000-36666/agent'
@@ -85,7 +84,7 @@ if [ -n "${MY_MPI_BTL_TCP_IF:-}" ]; then
 fi
 if [ -n "$TUNE_ENV_FILE" ]; then line+=(-tune "$TUNE_ENV_FILE"); fi
 if [ "$EUID" -eq 0 ]; then line+=(--allow-run-as-root); fi
-line+=("${bind_args[@]}" "${x_args[@]}" "${mca_args[@]}" "${extra_args[@]}")
+line+=("${bind_args[@]}" "${x_args[@]}" "${mca_args[@]}" "${launcher_args[@]}")
 
 # Ranks of one container may not read each other's memory unless it was started with SYS_PTRACE:
 # every message would warn.

@@ -119,7 +119,7 @@ ep_options() { # ep_extra: the user's own options of torch's launcher
   ep_extra=()
   local ep_text=${TORCHRUN_EXTRA_ARGS:-${TORCHLAUNCH_EXTRA_ARGS:-}}
   if [ -z "$ep_text" ]; then return; fi
-  case $ep_text in *[\'\"\\]* | \[*) ep_fail "options with quotes are not read here" "$ep_text" "render with torch.extra_args" ;; esac
+  case $ep_text in *[\'\"\\]* | \[*) ep_fail "options with quotes are not read here" "$ep_text" "render with launcher_args" ;; esac
   local ep_words ep_option ep_at
   read -r -d '' -a ep_words <<<"$ep_text" || true
   ep_extra=()
@@ -182,7 +182,7 @@ ep_environment() { # ep_env: what the program's environment has beside the conta
 ep_start() { # prints what this shell then runs, so that none of these names is a variable of the program's
   local ep_name ep_python ep_word ep_nnodes ep_most ep_master ep_rank ep_slots
   local -a ep_command ep_extra ep_env ep_line ep_rest
-  for ep_name in COMMAND DEVICE ENV MPI_INTERFACE NETWORK_INTERFACE NODES PLATFORM SPARES SPEC TIMEOUTS_JOIN TIMEOUTS_PEERS TORCH_EXTRA_ARGS WORKDIR; do
+  for ep_name in COMMAND DEVICE ENV MPI_INTERFACE NETWORK_INTERFACE NODES PLATFORM SPARES SPEC TIMEOUTS_JOIN TIMEOUTS_PEERS WORKDIR LAUNCHER_ARGS TORCH_EXTRA_ARGS; do
     ep_word=ENTRYPOINT_$ep_name
     if [ -n "${!ep_word:-}" ]; then ep_fail "$ep_word is for \`entrypoint run\`" "it is set" "unset it, and render this script with its value"; fi
   done
@@ -191,7 +191,9 @@ ep_start() { # prints what this shell then runs, so that none of these names is 
   ep_options
   ep_program "$@"
   ep_environment
-  local ep_port=${ENTRYPOINT_TORCH_PORT:-${MASTER_PORT:-6060}}
+  local ep_port=${ENTRYPOINT_PORT:-}
+  case $ep_port in *://*) ep_port= ;; esac # Kubernetes sets it so for a Service of that name
+  ep_port=${ep_port:-${ENTRYPOINT_TORCH_PORT:-${MASTER_PORT:-6060}}}
   ep_count "$ep_port" 1 65535 || ep_fail "this is not a port" "'$ep_port'" "set MASTER_PORT to a number from 1 to 65535"
   ep_rest=(--use_env) # ranks by variables, as under torchrun
   local ep_form=(--no_python --)
