@@ -3,14 +3,13 @@ them, so that the core imports no feature."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from entrypoint.base.values import dataclass
 
 if TYPE_CHECKING:
     from entrypoint.base.model import Facts, Inquiry, NodeReport, Outcome, Plan
-    from entrypoint.job.messages import Question
     from entrypoint.output.log import Callbacks, Logger
     from entrypoint.spec import JobSpec
     from entrypoint.system.signals import Signals
@@ -74,26 +73,11 @@ class Gate(Protocol):
         """Begin the check before an attempt. `callbacks.tell` takes an event."""
 
 
-class Respondent(Protocol):
-    """Answers the leader's questions: the last one only, as a question replaces another."""
-
-    def ask(self, question: Question) -> None:
-        """Find the answer, and tell it."""
-
-    def stop(self) -> None:
-        """Answer nothing more."""
-
-    async def close(self) -> None:
-        """Return when no process of it is left."""
-
-
 @dataclass(frozen=True)
 class Extensions:
     """All that the core asks of features."""
 
     observer: Observer
     gate: Callable[[JobSpec, Facts, Logger], Gate]
-    # Gets the environment of this node's programs; `callbacks.tell` takes a message.
-    respondent: Callable[[JobSpec, Facts, Plan, Mapping[str, str], Callbacks], Respondent]
     # what all nodes are asked before the program starts
     inquiry: Callable[[JobSpec], Inquiry | None]

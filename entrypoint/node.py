@@ -9,7 +9,6 @@ import asyncio
 import gc
 import math
 import os
-import signal
 import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from pathlib import Path
@@ -19,13 +18,13 @@ from entrypoint import __version__
 from entrypoint.base.errors import DeadlineError, EntrypointError, OsError, internal
 from entrypoint.base.model import Facts, Node, NodeReport, Outcome, Plan
 from entrypoint.base.phases import Phase
-from entrypoint.base.text import duration
+from entrypoint.base.text import duration, signal_name
 from entrypoint.base.values import dataclass, replace
 from entrypoint.extensions import Extensions, Gate, LoopView
 from entrypoint.job import actions, events, messages
 from entrypoint.job.answer import node_info
 from entrypoint.job.driver import Driver
-from entrypoint.job.failure import ended, reopens
+from entrypoint.job.failure import reopens, stopped
 from entrypoint.job.history import FIRST, History, described
 from entrypoint.job.waits import KILL_MARGIN
 from entrypoint.job.worker import Worker
@@ -38,6 +37,7 @@ from entrypoint.ranks.agents import Agents
 from entrypoint.ranks.runner import Programs
 from entrypoint.session.gateway import Gateway
 from entrypoint.session.resolve import greet, resolve
+from entrypoint.session.respondent import Respondent
 from entrypoint.session.stackrequests import StackRequests
 from entrypoint.spec import JobSpec
 from entrypoint.system import checks, process
@@ -149,12 +149,11 @@ def _attempts(
         number = f"{history.attempt - 1} of {restarts.most + 1}"
         over = f"attempt {number} is over{described(history, restarts)}: {outcome.reason}"
         if signals.stopped and not coordinated:
-            status = 128 + signals.stopped
-            return Outcome(status, f"EP611 {ended('this node', status, over)}")
+            return stopped("this node", signals.stopped, over)
         # A stop that came too late for this attempt stops the next one, whose sessions tell the
         # other nodes.
         log(f"{over}; {'telling the other nodes to stop' if signals.stopped else 'starting again'}")
-        team = None if isinstance(machine, Worker) else machine.membership.next_team()
+        team = None if isinstance(machine, Worker) else machine.membership.roster.next_team()
         topology = replace(attempt.plan.topology, attempt=history.attempt)
         plan = replace(attempt.plan, topology=topology)
         if machine.state.has_started and plan.inquiry:
@@ -257,7 +256,7 @@ class Loop:
             raise
         self._callbacks = Callbacks(log, self._tell, self._background)
         self._gateway = Gateway(spec, facts, draft, self._run_dir, self._callbacks, self._busy_with)
-        self._respondent = extensions.respondent(spec, facts, draft, self._programs.env, callbacks)
+        self._respondent = Respondent(facts, draft, self._programs.env, callbacks)
         self._admission = attempt.gate.admission(draft, self._callbacks)
         self._stack_requests = StackRequests(self._programs.node, self._stacks_wanted)
         nodes = self._topology.nodes if draft.launch.ranks.agents else ()
@@ -269,7 +268,7 @@ class Loop:
         )
         signals.take(
             driver.signalled,
-            lambda signum: driver.here(messages.Signal(signal.Signals(signum).name)),
+            lambda signum: driver.here(messages.Signal(signal_name(signum))),
         )
 
     async def run(self, signals: Signals) -> Outcome:

@@ -4,16 +4,23 @@ which rewrites them between their markers, `<!-- fields -->` and `<!-- end of fi
     phases    the diagram of docs/architecture.md
     fields    the tables of docs/reference/spec.md
     causes    the list of docs/how-to/why-did-my-job-stop.md
+    probes    the table of docs/how-to/check.md
+    platforms the table of docs/reference/platforms.md; and entrypoint/platforms/index.tsv
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from entrypoint.base.phases import ALLOWED, Phase
+from entrypoint.base.registry import load, names
 from entrypoint.causes.table import KINDS, CauseKind, signatures
+from entrypoint.features.health.probe import rows
+from entrypoint.features.health.probes import PROBES
 from entrypoint.spec.jobspec import JobSpec
 from entrypoint.spec.rules import FieldInfo
 from entrypoint.spec.table import RESERVED, about, former_fields
@@ -113,16 +120,60 @@ def _words(slug: str) -> list[str]:
     return [word for word in [*whole, *part] if "`" not in word][:_MOST_WORDS]
 
 
+def probes() -> list[str]:
+    """Return the table of what `check` looks at."""
+    head = ("", "actual value", "needed", "the same on all nodes")
+    pages = (rows(kind.texts).get("page") for kind in PROBES)
+    return markdown_table([head, *(page[: len(head)] for page in pages if page)])
+
+
+def platforms() -> list[str]:
+    """Return the table of how platforms are recognised, in their order."""
+    head = ("platform", "recognised by", "hosts", "this node", "slots", "what you must add")
+    rows = [
+        [cell.strip() for cell in line.split("|")]
+        for module in _platforms()
+        for line in re.sub(r"\n {4,}", " ", module.ROWS).strip().splitlines()
+    ]
+    return markdown_table([head, *([*row, ""][: len(head)] for row in rows)])
+
+
+def _platforms() -> list[Any]:
+    modules = [load("platforms", name) for name in names("platforms")]
+    return sorted(modules, key=lambda module: getattr(module, "LAYER", math.inf))
+
+
+def index() -> str:
+    """Return what a start needs of platforms that it does not load."""
+    head = (
+        "# Made of these modules by `make golden`. platform",
+        "layer",
+        "marks",
+        "files",
+        "script",
+    )
+    rows = [head]
+    for module in _platforms():
+        if hasattr(module, "MARKS"):
+            name, layer = module.__name__.rpartition(".")[2], str(module.LAYER)
+            values = (getattr(module, each, ()) for each in ("MARKS", "FILES", "SCRIPT"))
+            rows.append((name, layer, *map(" ".join, values)))
+    return "".join("\t".join(row) + "\n" for row in rows)
+
+
 PARTS = {
     phases: DOCS / "architecture.md",
     fields: DOCS / "reference/spec.md",
     causes: DOCS / "how-to/why-did-my-job-stop.md",
+    probes: DOCS / "how-to/check.md",
+    platforms: DOCS / "reference/platforms.md",
 }
+INDEX = DOCS.parent / "entrypoint/platforms/index.tsv"
 
 
 def pages() -> dict[Path, str]:
     """Return each page as it has to be."""
-    made = {}
+    made = {INDEX: index()}
     for part, page in PARTS.items():
         begin, end = f"<!-- {part.__name__} -->\n", f"<!-- end of {part.__name__} -->\n"
         text = page.read_text(encoding="utf-8")

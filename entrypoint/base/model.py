@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
+from entrypoint.base.rankkind import AS_PROGRAMS, RankKind
 from entrypoint.base.values import dataclass, field
 
 if TYPE_CHECKING:
@@ -389,10 +390,7 @@ class LaunchRanks:
     # Its name in messages about them, and what decides which network they use.
     name: str = ""
     network_hint: str = ""
-    # Who tells of its end: each program; or each rank instead, which rank.sh starts on whatever
-    # node it runs; or both, where programs start ranks through rank.sh: which rank failed is why
-    # the program did.
-    reports: Literal["programs", "ranks", "both"] = "programs"
+    kind: RankKind = AS_PROGRAMS
     # that it starts on all nodes, a slot each. None: one for each program of each node
     count: int | None = None
     env: tuple[EnvVar, ...] = ()  # for the ranks of every node
@@ -413,7 +411,7 @@ class LaunchRanks:
     def reported(self) -> int:
         """How many ranks the nodes report the start and the end of; 0 where only programs are
         reported."""
-        return self.count or 0 if self.reports == "ranks" else 0
+        return self.count or 0 if self.kind.report_ends else 0
 
 
 @dataclass(frozen=True)
@@ -470,14 +468,15 @@ class Launch:
 @dataclass(frozen=True)
 class Inquiry:
     """What a feature lets the leader ask the nodes that have answered the roll call (`check`,
-    `netcheck`)."""
+    `netcheck`). Both halves come with the plan, since the job imports no feature; their types are
+    in job/inquiry.py."""
 
-    name: str  # of the feature
-    # Makes the Dialogue (job/inquiry.py) of this plan with these reports of nodes, by rank: what is
-    # asked, how answers are read and judged. It comes with the plan, since the job imports no
-    # feature.
+    name: str  # of the feature, in the task that all nodes must agree on
+    # Makes the Dialogue of this plan with these reports of nodes, by rank: what is asked, how
+    # answers are read and judged.
     dialogue: Callable[[Plan, Mapping[int, NodeReport]], Any]
-    options: Any = None  # of the feature on this node
+    # Makes the Answers of a node with the environment of its programs.
+    answers: Callable[[Facts, Plan, Mapping[str, str]], Any]
     # nothing of the job starts; else it starts when its nodes have answered well
     instead: bool = True
     # nodes are asked even if the roll call has failed, or some of them are not ready

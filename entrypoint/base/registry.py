@@ -4,15 +4,12 @@ name."""
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from os import listdir
 from types import ModuleType
 
 from entrypoint.base.errors import ConfigError
 from entrypoint.base.model import Access, Facts
-
-# name of an adapter -> variables, one of which is set where it is the one
-Marks = dict[str, tuple[str, ...]]
 
 # kind of adapters -> the package whose modules they are
 PACKAGES = {
@@ -77,17 +74,25 @@ def choose(kind: str, asked: str | None, facts: Facts, fallback: str) -> ModuleT
 
 
 def matching(kind: str, facts: Facts, fallback: str) -> Iterator[list[str]]:
-    """Names of the adapters that match the facts, for each line of the package's MARKS; an earlier
-    line wins.
+    """Names of the adapters that match the facts, for each layer of the package's MARKS; an earlier
+    one wins.
 
-    An adapter is loaded when its marks are there and its line is asked for.
+    An adapter is loaded when its marks are there and its layer is asked for. One that is in no
+    layer is always loaded.
     """
-    lines: tuple[Marks, ...] = getattr(_package(kind), "MARKS", ({},))
-    unmarked = [
-        name for name in names(kind) if name != fallback and not any(name in line for line in lines)
-    ]
-    for line in lines:
-        marked = [name for name, marks in line.items() if any(map(facts.env.get, marks))]
-        found = sorted([*marked, *unmarked])
-        yield [name for name in found if getattr(load(kind, name), "matches", bool)(facts)]
-        unmarked = []
+    layers = getattr(_package(kind), "MARKS", {"": {}}).values()
+    known = {fallback, *(name for layer in layers for name in layer)}
+    others = [name for name in names(kind) if name not in known]
+    for layer in layers:
+        marked = [name for name, marks in layer.items() if _is_marked(facts, marks)]
+        yield [name for name in sorted([*marked, *others]) if _matches(load(kind, name), facts)]
+        others = []
+
+
+def _is_marked(facts: Facts, marks: Iterable[str]) -> bool:
+    return any(map(facts.env.get, marks))
+
+
+def _matches(adapter: ModuleType, facts: Facts) -> bool:
+    marks, matches = (getattr(adapter, name, None) for name in ("MARKS", "matches"))
+    return (marks is None or _is_marked(facts, marks)) and (matches is None or matches(facts))

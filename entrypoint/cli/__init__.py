@@ -18,26 +18,6 @@ from entrypoint.cli.inputs import TRACE
 from entrypoint.output.log import Logger, answer
 from entrypoint.system.proc import hold_standard_streams, undo_launcher
 
-NAMES = (
-    "run",
-    "local",
-    "plan",
-    "check",
-    "netcheck",
-    "init",
-    "render",
-    "deploy",
-    "ranktable",
-    "health",
-    "status",
-    "stacks",
-    "rerun",
-    "report",
-    "explain",
-    "facts",
-    "schema",
-    "help",
-)  # in the order of --help
 IMAGE = "/etc/entrypoint/image.json"  # what `install` recorded of the image
 _STARTED = "--image-started"  # also in system/image/start.py
 _ABOUT = (["--help"], ["--version"], ["-V"])  # answered whatever the image is like

@@ -53,7 +53,7 @@ def act(args: argparse.Namespace, log: Logger) -> int:
 
     def of(spec: JobSpec, facts: Facts, plan: Plan) -> Inquiry | inquire.Answered:
         several = args.all and len(plan.topology.nodes) > 1
-        return inquiry(options) if several else _alone(spec, facts, plan, options)
+        return inquiry(spec, options) if several else _alone(spec, facts, plan, options)
 
     return inquire.act(args, log, of)
 
@@ -61,25 +61,29 @@ def act(args: argparse.Namespace, log: Logger) -> int:
 def _alone(spec: JobSpec, facts: Facts, plan: Plan, options: CheckOptions) -> inquire.Answered:
     import asyncio
 
-    from entrypoint.features.health import probe
+    from entrypoint.features.health import probes
+    from entrypoint.features.health.probe import Inputs
     from entrypoint.features.health.report import CheckDialogue
 
     me = plan.topology.me
-    result = asyncio.run(probe.node(spec, facts, plan, options))
-    end = CheckDialogue(options, plan, {me: plan.members.reports[me]}, {me: result}).conclude(None)
+    inputs = Inputs(spec, facts, plan, options.limit, options.spec_file)
+    found = {me: probes.results(asyncio.run(probes.observe(inputs)))}
+    end = CheckDialogue(options, plan, {me: plan.members.reports[me]}, found).conclude(None)
     assert end.outcome
     return end.outcome, end.answer
 
 
-def after_failure(outcome: Outcome, plan: Plan, log: Logger) -> None:
+def after_failure(outcome: Outcome, spec: JobSpec, facts: Facts, plan: Plan, log: Logger) -> None:
     """Log what this node lacks after a failed boot, as far as probes without programs and network
     can tell."""
     from entrypoint.base.errors import CLASSES
-    from entrypoint.features.health.probe import lacking
 
     if outcome.program or outcome.status not in CLASSES:
         return
+    from entrypoint.features.health.probe import Inputs
+    from entrypoint.features.health.probes import lacking
+
     # the job's outcome is known, and nothing here may change it
     with contextlib.suppress(Exception):
-        for finding in lacking(plan):
+        for finding in lacking(Inputs(spec, facts, plan, 0.0)):
             log(f"seen here: {finding.what} | {finding.detail} | {finding.fix}")

@@ -21,7 +21,7 @@ def act(args: argparse.Namespace, log: Logger) -> int:
     """Boot this node's part of the check. Returns 0, or 75 if the network misses the spec's
     limits."""
     from entrypoint.base.errors import ConfigError
-    from entrypoint.features.netcheck.messages import inquiry
+    from entrypoint.features.netcheck.coordinator import inquiry
 
     def of(spec: JobSpec, facts: Facts, plan: Plan) -> Inquiry:
         if len(plan.topology.nodes) < 2:

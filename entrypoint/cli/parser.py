@@ -10,11 +10,30 @@ from typing import Any, NamedTuple, TypeAlias
 from entrypoint import __version__
 from entrypoint.base import errors, registry, secret
 from entrypoint.base.errors import UsageError
-from entrypoint.cli import NAMES
 from entrypoint.output.log import answer, width
 from entrypoint.spec import fields, letters_of, removed
 from entrypoint.spec.rules import FieldInfo, nearest, suggestion
 
+NAMES = (
+    "run",
+    "local",
+    "plan",
+    "check",
+    "netcheck",
+    "init",
+    "render",
+    "deploy",
+    "ranktable",
+    "health",
+    "status",
+    "stacks",
+    "rerun",
+    "report",
+    "explain",
+    "facts",
+    "schema",
+    "help",
+)  # in the order of --help
 _EXIT_STATUSES = "\n\n".join((errors.__doc__ or "").split("\n\n")[1:3])
 _EPILOG = f"""{_EXIT_STATUSES}
 

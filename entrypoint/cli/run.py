@@ -8,8 +8,8 @@ import sys
 from typing import TYPE_CHECKING
 
 from entrypoint.base.model import Facts, Outcome, Topology
-from entrypoint.cli import IMAGE, NAMES, inputs
-from entrypoint.cli.parser import PROGRAM, Command
+from entrypoint.cli import IMAGE, inputs
+from entrypoint.cli.parser import NAMES, PROGRAM, Command
 from entrypoint.output.log import Logger
 from entrypoint.spec import JobSpec
 
@@ -60,7 +60,7 @@ def act(args: argparse.Namespace, log: Logger) -> int:
             if outcome.status:
                 from entrypoint.cli.check import after_failure
 
-                after_failure(outcome, draft, log)
+                after_failure(outcome, spec, facts, draft, log)
     except StoppedBySignal as stop:
         outcome = stop.outcome
     _log_cause(outcome, log)

@@ -1,214 +1,221 @@
-"""The life of an attempt on worker-0, its leader, from the job's keys to the result. Read it first.
+"""What an attempt runs, as its leader sees it: from the team that the roll call has found to the
+ends of ranks and programs.
 
-    _begin           every node derives the job's keys and starts sshd           KEYS, SSHD
-    _endpoint_ready  the leader calls the workers; each answers with its report  ROLL_CALL
-    _complete        enough are there, says `membership`: the leader compares
-                     the reports, fills the places, and writes the ranks' files  FILES
-    _prepared        `netcheck` may ask the nodes first                          INQUIRY
-    _start_all       every node starts its part, or waits as a spare             LAUNCHING, SPARE
-    _lose            a node is lost: the others go on without it, or the
-                     attempt ends                                                RUNNING
-    _decide          the outcome is known: every node stops what it runs         ENDING
-    Ending           asks `Verdict` for the cause and whether another attempt
-                     follows, and tells all nodes                                RELEASED, ENDED
-
-With `again` in the outcome, every node boots the next attempt, whose team is
-`membership.next_team()`; else it exits with the status. `Leader` calls these steps as events and
-messages arrive; `Worker` is the other nodes' side.
+`Leader` calls `prepare` when enough nodes are there, and tells what happens to nodes: `admit` one
+that comes late, `lose` one. It asks whether a message is `wrong`, whether the attempt `holds` an
+outcome back, and what it `may_run` at the end. All other events and messages come by `handlers`;
+what the parts decide goes back by the callback that all parts of the leader share.
 """
 
 from __future__ import annotations
 
-from entrypoint.base.model import Facts, Members, Outcome, Plan
+from typing import Any
+
+from entrypoint.base.errors import RetryError
+from entrypoint.base.model import Facts, Members, Outcome
 from entrypoint.base.phases import Phase
 from entrypoint.base.text import count
-from entrypoint.base.values import replace
 from entrypoint.job import actions, events, messages
-from entrypoint.job.ending import Ending
 from entrypoint.job.ends import EndMonitor
-from entrypoint.job.failure import lost
-from entrypoint.job.heartbeat import Heartbeat
-from entrypoint.job.history import History
 from entrypoint.job.inquiry import InquiryDriver
-from entrypoint.job.launch import NO_LOGIN
-from entrypoint.job.membership import GoOn, Refuse, of_job
-from entrypoint.job.membership.team import Team
-from entrypoint.job.outbox import Outbox, Shared
+from entrypoint.job.membership.quorum import Refuse
+from entrypoint.job.outbox import Handlers, Part, Shared
 from entrypoint.job.progress import ProgressMonitor
 from entrypoint.job.relay import SignalRelay
-from entrypoint.job.rollcall import RollCall
 from entrypoint.job.stall.detector import StallDetector
-from entrypoint.job.state import JobState
-from entrypoint.job.verdict import Verdict
 from entrypoint.plan.members import clock_warnings, interface_words, with_interface, with_neighbours
 from entrypoint.plan.ports import choose
-from entrypoint.spec import JobSpec
 
 
-class Attempt:
-    """The parts of an attempt, and its steps in their order."""
+class Attempt(Part):
+    """One attempt's launch, progress and ends."""
 
-    def __init__(
-        self, spec: JobSpec, facts: Facts, draft: Plan, history: History, team: Team | None = None
-    ) -> None:
-        self.state = state = JobState(spec, draft, history)
-        self.membership = members = of_job(state, team)
+    _port = 0  # at which the programs meet; 0: the planned one
+
+    def __init__(self, shared: Shared, facts: Facts) -> None:
+        super().__init__(shared)
+        self._roster = self._membership.roster
         self._facts = facts
-        self._peers = state.peers
-        self._machine = state.scheduler
-        self._act = state.scheduler.act
-        self._log = state.scheduler.log
-        self._talk = talk = Outbox(state)
-        shared = Shared(state, talk, members, self._decide)
-        self._roll_call = RollCall(shared, self._complete)
-        verdict = Verdict(shared)
-        self._monitor = EndMonitor(shared, verdict)
-        self._ranks = self._monitor.ranks
+        self._members = self._state.plan.members  # assumed until the roll call is over
+        self._launch = self._state.plan.launch
+        self._has_reports = self._launch.ranks.kind.report_ends
+        self._inquiry = InquiryDriver(shared, self.start)
+        self._monitor = EndMonitor(shared)
+        self.verdict = self._monitor.verdict
+        self.ranks = self._monitor.ranks
         self._stalls = StallDetector(shared)
-        self._progress_made = ProgressMonitor(shared)
-        self._heartbeat = Heartbeat(shared, self._lose)
+        self._progress = ProgressMonitor(shared)
         self._signals = SignalRelay(shared)
-        self._ending = Ending(shared, verdict)
-        self._inquiry = InquiryDriver(shared, self._start_all)
-        # What the nodes answer: assumed until the roll call is over.
-        self._members = draft.members
-        # At which the programs meet; 0: the planned one.
-        self._port = 0
 
-    def _begin(self, event: events.Started) -> None:
-        if self.state.plan.mode == "coordinated":
-            self.state.enter(Phase.KEYS)
-            self._act(actions.OpenEndpoint())
-        else:
-            self.state.enter(Phase.FILES)
-            self._act(actions.Prepare(self._members))
+    @property
+    def handlers(self) -> Handlers:
+        """Handlers by event, and by message of a node."""
+        return {
+            events.Prepared: self.begin,
+            events.RankChanged: lambda event: self._state.rank_changed(event.change),
+            events.DaemonWanted: self._start_daemon,
+            events.StacksWanted: lambda event: self._stalls.demand(),
+            messages.RankStart: self._rank_start,
+            messages.RankEnd: self._monitor.rank,
+            messages.Ended: self._monitor.program,
+            messages.Met: self._membership.participants.meet,
+            messages.Diagnosis: self.verdict.add,
+            messages.Progressed: lambda *_: self._progress.heard(),
+            messages.Grew: lambda *_: self._stalls.grew(),
+            messages.Signal: self._signals.relay,
+            messages.DaemonStarted: lambda node, it: self.ranks.daemon_started(node, it.status),
+            messages.Daemon: self.ranks.daemon,
+            messages.Limit: self.ranks.limit,
+            messages.Pong: self._pong,
+            messages.Steps: self._steps,
+            messages.RankStacks: self._stalls.take,
+            messages.Reply: self._inquiry.answered,
+        }
 
-    def _keys_ready(self, event: events.KeysReady) -> None:
-        if self.state.is_calling:
-            self.state.enter(Phase.SSHD)
+    def wrong(self, node: int, message: Any) -> str:
+        """Return why this is not for that worker to say; "" if it is."""
+        if not messages.WORKER_SAYS[type(message)]:
+            return ""
+        host, rank = self._topology.name(node), getattr(message, "rank", 0)
+        is_start = isinstance(message, messages.RankStart)
+        holds = {
+            messages.CALL: False,  # the answer to it comes as Answered or Rejected
+            messages.STARTED: self._state.has_started,
+            messages.WORKS: self._roster.works(node),
+            messages.RANKS: self._has_reports,
+            messages.OWN_RANK: is_start or self.ranks.runs_on(rank, host),
+            messages.OWN_RANKS: self.ranks.run_on(message, host),
+            messages.OWN_PROGRAM: self._launch.completion != "leader",
+            messages.ELASTIC: self._membership.participants.meets,
+            messages.ASKED: self._inquiry.has_asked(node, getattr(message, "number", 0)),
+            messages.CHECKING: self._peers[node].report.checking,
+        }
+        return messages.wrong(message, messages.WORKER_SAYS, holds)
 
-    def _endpoint_ready(self, event: events.EndpointReady) -> None:
-        if self.state.is_calling:
-            self.state.enter(Phase.ROLL_CALL)
-            self._roll_call.begin(event.report)
-            self._heartbeat.begin()
+    # -- the launch
 
-    def _complete(self) -> None:
-        """All are here, or enough: see whether they can run one job together."""
-        state, membership = self.state, self.membership
-        self._roll_call.close()
+    def prepare(self, seconds: float) -> None:
+        """Enough nodes are there, after so many seconds: see whether they can run one job together.
+        A `check` asks them instead."""
         if self._inquiry.begin(True, self._members):
             return
+        state, roster, quorum = self._state, self._roster, self._membership.quorum
         state.enter(Phase.FILES)
         local = [peer.local for peer in self._peers.values()]
-        members = membership.members()
-        members = with_interface(members, state.me, state.spec, self._facts, local)
-        chosen = membership.choose(members)
+        members = with_interface(roster.members(), state.me, self._spec, self._facts, local)
+        chosen = quorum.choose(members)
         if isinstance(chosen, Refuse):
             self._decide(chosen.outcome)
             return
-        self._members = members = with_neighbours(members, membership.works)
-        working = Members(tuple(it for it in members.reports if membership.works(it.rank)))
-        self._port, lines = choose(state.plan.launch.port, state.topology, working)
-        if exhausted := state.take_history(membership.unknown):
+        self._members = members = with_neighbours(members, roster.works)
+        working = Members(tuple(it for it in members.reports if roster.works(it.rank)))
+        self._port, lines = choose(self._launch.port, self._topology, working)
+        if exhausted := state.take_history(quorum.unknown):
             self._decide(exhausted)
             return
-        clocks = clock_warnings(state.topology, members)
-        for line in (*clocks, *interface_words(state.spec, members), *lines, *chosen.lines):
-            self._log(line)
-        self._log(self._roll_call.summary(members))
-        self._act(actions.Prepare(members, self._port, membership.team.replaced))
+        clocks = clock_warnings(self._topology, members)
+        for line in (*clocks, *interface_words(self._spec, members), *lines, *chosen.lines):
+            self._machine.log(line)
+        self._machine.log(self._summary(seconds))
+        self._machine.act(actions.Prepare(members, self._port, roster.team.replaced))
 
-    def _prepared(self, event: events.Prepared) -> None:
-        self._ranks.heard.asked = event.asked
-        self.membership.start(event.awaited)
-        if self.state.plan.mode == "coordinated":
-            for node in self.membership.absent():
-                self._act(actions.Call(node))
+    def _summary(self, seconds: float) -> str:
+        """Return how many nodes and slots are here, and how long that took."""
+        working = self._roster.working
+        nodes, here = len(self._topology.nodes), len(self._peers) + 1
+        which = f"all {nodes}" if here == nodes else f"{here} of {nodes}"
+        slots = sum(self._members.reports[node].slots for node in working)
+        waiting = here - len(working)
+        also = f", {count(waiting, 'spare')} among them" if waiting else ""
+        return f"{which} nodes are here{also}, {slots} slots, after {seconds:.1f}s"
+
+    def begin(self, event: events.Prepared) -> None:
+        """The ranks' files are written: start, or ask the nodes first. Others may come late."""
+        self.ranks.heard.asked = event.asked
+        self._membership.participants.start(event.awaited)
+        if self._state.plan.mode == "coordinated":
+            for node in self._roster.absent():
+                self._machine.act(actions.Call(node))
         if not self._inquiry.begin(False, self._members):
-            self._start_all()
+            self.start()
 
-    def _start_all(self) -> None:
-        state, reports = self.state, self.membership.reports()
-        working = self.membership.working
-        self._ranks.heard.slots = {state.topology.name(it): reports[it].slots for it in working}
+    def start(self) -> None:
+        """Every node that is there starts its part."""
+        reports, names = self._roster.reports(), self._topology.name
+        working = self._roster.working
+        self.ranks.heard.slots = {names(node): reports[node].slots for node in working}
         self._monitor.runs_here = True
-        for node in [*self._peers, state.me]:
-            self._start(node)
-        if state.plan.launch.ranks.reports == "ranks":
-            self._machine.after(state.spec.timeouts.launch, self._ranks.out_of_time)
+        for node in [*self._peers, self._state.me]:
+            self.admit(node)
+        if self._has_reports:
+            self._machine.after(self._spec.timeouts.launch, self.ranks.out_of_time)
         else:
-            self._progress_made.begin()
+            self._progress.begin()
         self._stalls.begin()
 
-    def _start(self, node: int) -> None:
+    def admit(self, node: int) -> None:
         """Tell a node to start its part. Nodes report their ranks only under an MPI."""
-        state, team = self.state, self.membership.team
-        has_reports = node == state.me or state.plan.launch.ranks.reports == "ranks"
-        if self.membership.works(node):
+        state, roster = self._state, self._roster
+        if roster.works(node):
+            has_reports = node == state.me or self._has_reports
             state.enter(Phase.LAUNCHING if has_reports else Phase.RUNNING, node)
         else:
-            state.enter(Phase.SPARE, node, team.reasons.get(node, ""))
+            state.enter(Phase.SPARE, node, roster.team.reasons.get(node, ""))
         neighbours, history = self._members.reports[node].neighbours, vars(state.history)
         start = messages.Start(
-            **history, port=self._port, replaced=team.replaced, neighbours=neighbours
+            **history, port=self._port, replaced=roster.team.replaced, neighbours=neighbours
         )
         self._talk.tell(node, start)
-        self._progress_made.tell(node)
+        self._progress.tell(node)
 
-    def _decide(self, outcome: Outcome) -> None:
-        """Set the job's outcome, unless it is set already."""
-        if self.state.outcome is not None or self._monitor.holds(outcome):
-            return
-        self._roll_call.close()
-        if self._inquiry.begin(True, self._members, outcome):
-            return  # it decides once more, when the answers are judged
-        self.state.outcome = outcome
-        launch = self.state.plan.launch
-        serves = launch.awaited is not None or launch.ends_with_first
-        others = serves or bool(self.membership.late())
-        self.membership.note_present()
-        has_ranks = self._monitor.runs_here or outcome.status != 0 or others
-        self._ending.begin(outcome, has_ranks)
+    # -- what is heard of it
 
-    # -- nodes that are gone
+    def _rank_start(self, node: int, message: messages.RankStart) -> None:
+        host = self._topology.name(node)
+        if other := self.ranks.started(message.rank, host):
+            summary = f"EP619 {other} and {host} both report that rank {message.rank} runs there"
+            do = "see the logs of both: one of them reports a rank that is not its own"
+            raise RetryError(summary, hint=do)
+        # Once all ranks of the job run, no node launches any more.
+        run_all = self.ranks.heard.all_started()
+        if run_all:
+            self._progress.begin()
+            self._monitor.settle_by_first()
+        for each in self._roster.here if run_all else {node} - {self._state.me}:
+            if self._state.of(each) is Phase.LAUNCHING:
+                self._state.enter(Phase.RUNNING, each)
 
-    def _lose(self, node: int, why: str) -> None:
-        peer, host = self._peers[node], self.state.topology.name(node)
-        if self.state.is_calling:
-            del self._peers[node]
-            self._talk.forget(node=node)
-            self._roll_call.lost(node, why)
-            return
-        peer.lost = True
-        seen = self._peers.silence(node, self._machine.now)
-        outcome = lost(host, why or seen)
-        since = min(self._machine.now, self._ending.began) - self._peers.limit
-        if own_gap := "" if why else self._peers.suspension(since):
-            outcome = replace(outcome, reason=own_gap, cause=None)
-        self._ending.lose(node, outcome)
-        self._talk.lose(node)
-        self._ranks.daemon_started(node, NO_LOGIN)
-        self.state.enter(Phase.LOST, node, outcome.reason)
-        if not self.state.is_released:
-            self._log(outcome.reason)  # say it now: the last line comes only after the grace
-        answer = self.membership.lose(node, outcome, bool(own_gap), self._machine.now)
-        self._inquiry.lose(node, why or seen)
-        if isinstance(answer, GoOn):
-            self._talk.forget(node=node)
+    def _pong(self, node: int, message: messages.Pong) -> None:
+        self._monitor.pong(node, message)
+        self._talk.pong(node, message.number)
+        self._peers.pong(node, message.memory, self._machine.now)
+        if self._roster.works(node):
+            self._stalls.heard(node, message.idle)
+
+    def _steps(self, node: int, message: messages.Steps) -> None:
+        self._stalls.take(node, message)
+        self._progress.steps(self._stalls.steps.reached())
+
+    def _start_daemon(self, event: events.DaemonWanted) -> None:
+        # Here, too: mpirun may not know this node by the name that the hostfile has for it.
+        is_there = event.node == self._state.me or self._peers.is_alive(event.node)
+        command = event.command if is_there and self._state.outcome is None else ""
+        self.ranks.start_daemon(event.node, command)
+
+    # -- its end
+
+    def lose(self, node: int, why: str, goes_on: bool) -> None:
+        """A node is lost, and the attempt goes on without it, or ends."""
+        self._inquiry.lose(node, why)
+        if goes_on:
             self._stalls.lose(node)
-            self._log(f"the job continues with {count(answer.left, 'node')}")
-            self._act(actions.Call(node))  # should it come back
-        else:
-            self._decide(answer.outcome)
 
-    def _turn_away(self, node: int, outcome: Outcome) -> None:
-        """A spare, or a node of an elastic job that has not met the others, has failed. They go on
-        without it."""
-        works = self.membership.works(node)
-        what = f"{self.state.topology.name(node)} cannot join" if works else "a spare leaves"
-        self._log(f"{what}: {outcome.reason}")
-        self._talk.tell(node, messages.Release(**vars(outcome)))
-        self.state.enter(Phase.RELEASED, node)
-        self.membership.leave(node)
-        self._talk.lose(node)
+    def holds(self, outcome: Outcome) -> bool:
+        """Return whether this is not the outcome yet: rank 0 has succeeded before it, or the nodes
+        are to answer first."""
+        return self._monitor.holds(outcome) or self._inquiry.begin(True, self._members, outcome)
+
+    def may_run(self) -> bool:
+        """Whether programs may run on some node, though none has failed."""
+        serves = self._launch.awaited is not None or self._launch.ends_with_first
+        return self._monitor.runs_here or serves or bool(self._membership.participants.late())

@@ -134,7 +134,8 @@ class Ending(Part):
         if self._machine.now - self._peers[node].heard > self._spec.timeouts.heartbeat:
             self._unheard[node] = outcome
         is_success = self._outcome is not None and not self._outcome.status
-        if is_success and not self._state.is_released and self._membership.ends_with(node):
+        is_needed = self._membership.participants.ends_with(node)
+        if is_success and is_needed and not self._state.is_released:
             self.deny(outcome)
 
     def deny(self, outcome: Outcome) -> None:

@@ -34,10 +34,11 @@ class EndMonitor(Part):
     _answer = ""
     _held: Outcome | None = None
 
-    def __init__(self, shared: Shared, verdict: Verdict) -> None:
+    def __init__(self, shared: Shared) -> None:
         super().__init__(shared)
         self._launch = self._state.plan.launch
-        self.verdict = verdict
+        self._participants = self._membership.participants
+        self.verdict = Verdict(shared)
         self._failures = Failures()
         # node -> ranks of its programs that have failed, which their launcher reports, or restarts
         self.failed: dict[int, int] = {}
@@ -56,14 +57,11 @@ class EndMonitor(Part):
         elif message.rank == message.status == 0:
             self.settle_by_first()
         elif message.status != 0:
-            name = f"rank {message.rank} on {host}"
-            is_whole = message.why.startswith("EP")
-            reason = (
-                f"{message.why} on {host}" if is_whole else ended(name, message.status, message.why)
-            )
-            end = ProgramExit(message.status, name, reason, message.tail)
+            rank = f"rank {message.rank}"
+            reason = ended(rank, message.status, message.why)
+            end = on_node(ProgramExit(message.status, rank, reason, message.tail), host, host)
             seconds = self._failures.of_rank(end)
-            self._membership.has_failed = True
+            self._participants.failed()
             self._settle_in(seconds, end)
             if seconds is not None and end.status == KILLED:
                 # A rank that failed before, and is why the launcher killed this one, is known then.
@@ -123,34 +121,37 @@ class EndMonitor(Part):
         if message.status:
             self.verdict.failed(node)
         if self._launch.completion == "leader":
-            if self._launch.ranks.reports == "ranks":
+            if self._launch.ranks.kind.report_ends:
                 self.ranks.launcher_ended(end)
             else:
                 self.settle(end)
             return
-        host, members = self._topology.name(node), self._membership
+        host, members = self._topology.name(node), self._participants
         is_alone = bool(end.status) and not members.counts(node)
         if message.last:
-            members.awaited.discard(node)
+            members.ended(node)
         if is_alone:
             alone = f"{host} has not joined the others, which continue without it"
             self._machine.log(f"EP621 {alone}: {end.reason}")
             return
-        where = host if self._peers else ""
         if end.status:
-            end = on_node(end, host, where)
+            end = on_node(end, host, host if self._peers else "")
             others_run = bool(members.awaited) or not message.last
-            members.has_failed = True
+            members.failed()
             self._settle_in(self._failures.of_program(end, others_run), end)
+        elif not self._launch.ends_with_first:
+            self._ended_well(end, host)
+        elif node == self._state.me and message.last:
+            self._settle_first(host, end.what)
+
+    def _ended_well(self, end: ProgramExit, host: str) -> None:
+        members = self._participants
+        if not members.is_over():
             return
-        if self._launch.ends_with_first:
-            if node == self._state.me and message.last:
-                self._settle_first(host, end.what)
-            return
-        if any(map(members.counts, members.awaited)):
-            return
+        where = ""
         if self._peers:
-            nodes = [self._topology.nodes[it] for it in members.working if members.counts(it)]
+            counted = filter(members.counts, self._membership.roster.working)
+            nodes = [self._topology.nodes[node] for node in counted]
             where = everywhere(nodes, self._launch.awaited)
         end = on_node(end, host, where)
         if members.late():
@@ -161,10 +162,10 @@ class EndMonitor(Part):
 
     def _settle_unless_met(self, end: ProgramExit) -> None:
         """All that count have ended, unless one has met them meanwhile, and has to end, too."""
-        if self._membership.awaited != self._membership.late():
+        if not self._participants.is_over():
             return
-        if self._membership.is_short():  # one of those that worker-0 has met was lost just before
-            names = [self._topology.name(node) for node in self._membership.losses]
+        if self._participants.is_short():  # one of those that worker-0 has met was lost just before
+            names = [self._topology.name(node) for node in self._membership.roster.losses]
             why = "worker-0 has ended, and too few others have met it"
             self._decide(lost(names[0] if names else "a node", why))
         else:

@@ -7,7 +7,7 @@ reports.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 
 from entrypoint.base.cause import Cause
@@ -79,9 +79,6 @@ class RankReports:
     _first: int = 0  # below it every rank has started
     _failed: int = 0  # ranks that have ended with another status than 0
 
-    def __post_init__(self) -> None:
-        self._failed = sum(map(bool, self.ended.values()))
-
     def end(self, rank: int, status: int) -> None:
         """A rank that has started has ended with this status."""
         self._failed += bool(status) - bool(self.ended.get(rank))
@@ -108,9 +105,8 @@ class RankReports:
             left -= shares[host]
         reported = Counter(self.placed.values())
         return [
-            f"{host} reports {count(reported[host], 'rank')} and has"
-            f" {count(self.slots.get(host, 0), 'slot')}"
-            for host in self.slots
+            f"{host} reports {count(reported[host], 'rank')} and has {count(slots, 'slot')}"
+            for host, slots in self.slots.items()
             if host != own and reported[host] > shares[host]
         ]
 
@@ -121,10 +117,8 @@ class RankReports:
 
     def not_heard(self) -> str:
         """The first rank that has started and whose end was not reported: `rank 3 on a`."""
-        rank, host = next(
-            (rank, host) for rank, host in sorted(self.placed.items()) if rank not in self.ended
-        )
-        return f"rank {rank} on {host}"
+        rank = min(self.placed.keys() - self.ended.keys())
+        return f"rank {rank} on {self.placed[rank]}"
 
 
 def by_class(outcome: Outcome) -> Outcome:
@@ -163,20 +157,21 @@ def reopens(not_ready: Outcome | None, failure: Outcome) -> bool:
     return not_ready is None and failure.status == CantCreateError.status
 
 
-_VERBS = (" exited with ", " was ended by ")
-
-
 def ended(what: str, status: int, why: str = "") -> str:
-    """How something ended, in words; `why` may be a whole message."""
+    """How something ended, in words; `why` may be a whole message. Of a status above 128 nobody
+    knows whether a signal has ended it, or a command of its shell, or it has exited with that."""
     if why.startswith("EP"):
         return why
-    because = f", {why}" if why else ""
     name = signal_name(status - 128)
-    return (
-        f"{what} was ended by {name} ({status}){because}"
-        if name
-        else f"{what} exited with {status}{because}"
-    )
+    signal = name and f" (128 + {name})"
+    return f"{what} exited with {status}{signal}{why and f', {why}'}"
+
+
+def stopped(what: str, signum: int, over: str = "") -> Outcome:
+    """The outcome of what has received this signal; `over`: what has ended before."""
+    status = 128 + signum
+    name = signal_name(signum)
+    return Outcome(status, f"EP611 {what} was ended by {name} ({status}){over and f', {over}'}")
 
 
 def of_program(end: ProgramExit) -> Outcome:
@@ -220,13 +215,6 @@ def placement(placed: Mapping[int, str]) -> str:
     return f"{count(len(placed), 'rank')} on {count(len(used), 'node')}: {words}"
 
 
-def without_rank(names: Iterable[str], placed: Mapping[int, str]) -> list[str]:
-    """The hosts on which no rank runs: a job that runs on fewer nodes than asked must not count as
-    a success."""
-    used = set(placed.values())
-    return [name for name in names if name not in used]
-
-
 def not_ready(topology: Topology, members: Members) -> Outcome | None:
     """Return the outcome of a job whose nodes cannot all take part, with each one's reason."""
     failed = [
@@ -238,7 +226,7 @@ def not_ready(topology: Topology, members: Members) -> Outcome | None:
     return replace(
         first,
         reason="; ".join(_placed(why.reason, host) for why, host in failed),
-        cause=replace(first.cause, node=host) if first.cause else None,
+        cause=first.cause and replace(first.cause, node=host),
     )
 
 
@@ -253,10 +241,9 @@ def on_node(end: ProgramExit, host: str, where: str) -> ProgramExit:
 def _placed(reason: str, where: str) -> str:
     """Return a message with its place: before its verb, if that is the end of a program, else
     before its hint, which is not for that place alone."""
-    for verb in _VERBS:
-        subject, _, rest = reason.partition(verb)
-        if rest and not subject.endswith("this node"):
-            return f"{subject} on {where}{verb}{rest}"
+    subject, verb, rest = reason.partition(" exited with ")
+    if rest:
+        return f"{subject} on {where}{verb}{rest}"
     summary, detail, hint = message_parts(reason)
     if hint:
         return f"{summary} | {detail} on {where} | {hint}"

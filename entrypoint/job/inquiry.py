@@ -1,7 +1,7 @@
 """Questions of a feature to the nodes that have answered the roll call, over their sessions.
 
-The feature decides what is asked, and what the answers mean; here is who still owes an answer, and
-until when.
+The feature decides what is asked, what a node answers, and what the answers mean; here is who still
+owes an answer, and until when.
 """
 
 from __future__ import annotations
@@ -59,6 +59,20 @@ class Dialogue(Protocol):
         """Judge the answers. `failed`: what ended the roll call or the inquiry."""
 
 
+class Answers:
+    """What a node answers to the questions of an inquiry."""
+
+    async def answer(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the answer to a question; cancelled if it is not wanted any more."""
+        raise NotImplementedError
+
+    def stop(self) -> None:
+        """End at once what an answer has started."""
+
+    async def close(self) -> None:
+        """Return when all of that has ended."""
+
+
 class InquiryDriver(Part):
     """One inquiry, if the plan has one. `go_on` starts the job."""
 
@@ -88,7 +102,7 @@ class InquiryDriver(Part):
         if self._dialogue is None:
             self._state.enter(Phase.INQUIRY)
             # Those that wait are not a part of the job that then starts.
-            reports = self._membership.ask(members, all_nodes=inquiry.instead)
+            reports = self._membership.roster.ask(members, all_nodes=inquiry.instead)
             self._dialogue = inquiry.dialogue(self._state.plan, reports)
             self._ask(self._dialogue.begin(self._machine.now))
         return True
@@ -106,7 +120,7 @@ class InquiryDriver(Part):
 
     def lose(self, node: int, why: str, has_left: bool = True) -> None:
         """A node will answer nothing any more."""
-        if (dialogue := self._running()) and node in self._membership.asked:
+        if (dialogue := self._running()) and node in self._membership.roster.asked:
             self._close(node)
             self._ask(dialogue.lose(node, why, has_left, self._machine.now))
 
@@ -144,7 +158,7 @@ class InquiryDriver(Part):
         if end.files:
             self._machine.act(actions.WriteFiles(end.files))
         for node, why in end.unfit:
-            self._membership.replace_next(node, why)
+            self._membership.roster.replace_next(node, why)
         if end.outcome:
             self._decide(end.outcome)
         else:

@@ -12,7 +12,7 @@ from typing import Any
 
 from entrypoint.base.errors import ConfigError, RetryError
 from entrypoint.job import actions, messages
-from entrypoint.job.failure import ProgramExit, RankReports, ended, placement, without_rank
+from entrypoint.job.failure import ProgramExit, RankReports, ended, placement
 from entrypoint.job.outbox import Part, Shared
 
 # seconds without new output after every rank has ended with 0: then mpirun hangs, and we end it
@@ -27,7 +27,6 @@ class LaunchMonitor(Part):
     """The ranks of all nodes under one launcher, as far as nodes reported them."""
 
     _lost = ""  # a daemon that failed, in words
-    _end: ProgramExit | None = None  # mpirun's own
     _passed = -1  # bytes that mpirun had passed on when it was measured last
     _ending = False  # whether every rank has ended well, and mpirun is to follow
     _placed = False  # whether it was said where the ranks run
@@ -58,7 +57,7 @@ class LaunchMonitor(Part):
         no rank reports its start, nobody can say so."""
         named = getattr(message, "stacks", getattr(message, "ranks", ()))
         ranks = {row[0] if isinstance(row, tuple) else row.rank for row in named} - {-1}
-        return self._launch.reports != "ranks" or all(self.runs_on(rank, host) for rank in ranks)
+        return not self._launch.kind.report_ends or all(self.runs_on(rank, host) for rank in ranks)
 
     def started(self, rank: int, host: str) -> str:
         """A rank has started there. Returns the host that has reported its start before, where that
@@ -74,15 +73,14 @@ class LaunchMonitor(Part):
 
     def _show_placement(self) -> None:
         self._machine.log(words := placement(self.heard.placed))
-        names = [self._host(node) for node in self._membership.team.nodes]
-        empty = without_rank(names, self.heard.placed)
+        used = set(self.heard.placed.values())
+        names = map(self._host, self._membership.roster.team.nodes)
+        hosts = ", ".join(name for name in names if name not in used)
         # then the user decides where ranks run
         chosen = self._spec.mpi.hostfile or self._spec.mpi.np
-        if empty and not chosen:
-            hosts, above = (
-                ", ".join(empty),
-                "; ".join(self.heard.above_slots(self._own)),
-            )
+        # A job that runs on fewer nodes than asked must not count as a success.
+        if hosts and not chosen:
+            above = "; ".join(self.heard.above_slots(self._own))
             what = f"{above}: none runs on {hosts}" if above else f"no rank runs on {hosts}"
             do = f"make sure that the options of {self._name} let it use the hostfile"
             self._decide(ConfigError(f"EP604 {what}", words, do).outcome)
@@ -101,28 +99,26 @@ class LaunchMonitor(Part):
 
     def launcher_ended(self, end: ProgramExit) -> None:
         """mpirun has ended; what that means depends on its ranks."""
-        self._end = end
         self._act(actions.ShowLine())
         if self._failures:
             return  # we already wait for other failures, which may be the cause
         if self.heard.all_well() or (self.heard.all_started() and end.status):
             self._settle(end)
         elif not end.status:
-            self._talk.await_reports(self._judge)
+            self._talk.await_reports(lambda: self._judge(end))
         else:  # the end of a daemon or a rank may still be on its way, and be the cause
-            self._machine.after(_SETTLE if len(self._topology.nodes) > 1 else 0, self._blame)
+            seconds = _SETTLE if len(self._topology.nodes) > 1 else 0
+            self._machine.after(seconds, lambda: self._blame(end))
 
-    def _blame(self) -> None:
+    def _blame(self, end: ProgramExit) -> None:
         """If a daemon failed, that is the cause; else mpirun's own end is."""
-        assert self._end is not None
         if self._lost and not self._failures:
             self._decide(RetryError(self._lost).outcome)
         else:
-            self._settle(self._end)
+            self._settle(end)
 
-    def _judge(self) -> None:
+    def _judge(self, end: ProgramExit) -> None:
         """mpirun ended with 0, but not every rank is known to have."""
-        assert self._end is not None
         heard, what = self.heard, f"{self._name} exited with 0"
         if not heard.all_started():
             asked = self._spec.source("mpi.np") if self._spec.mpi.np else "the slots of all nodes"
@@ -138,7 +134,7 @@ class LaunchMonitor(Part):
                 RetryError(f"EP607 {what}, and no end was reported for {heard.not_heard()}").outcome
             )
         else:
-            self._settle(self._end)
+            self._settle(end)
 
     def all_well(self) -> None:
         """Every rank has ended with 0. mpirun passes on their last output and ends; if it hangs, we
@@ -170,10 +166,8 @@ class LaunchMonitor(Part):
                 f"EP620 {self._name} is still running, though every rank is reported to have exited"
                 " with 0"
             )
-            do = "retry"
-            self._decide(
-                RetryError(what, "; ".join([*above, placement(self.heard.placed)]), do).outcome
-            )
+            detail = "; ".join([*above, placement(self.heard.placed)])
+            self._decide(RetryError(what, detail, "retry").outcome)
             return
         self._machine.log(f"EP613 {self._name} is still running after all ranks exited; ending it")
         self._settle(ProgramExit(0, "every rank", "every rank exited with 0"))

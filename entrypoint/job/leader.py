@@ -1,32 +1,80 @@
-"""The leader, worker-0: what it makes of each event and message, in the order of attempt.py.
+"""The leader, worker-0: the life of an attempt, from the job's keys to the result. Read it first.
 
-Its own node is one of the members: it gets the same orders and reports like the others.
+    _begin           every node derives the job's keys and starts sshd           KEYS, SSHD
+    _endpoint_ready  the leader calls the workers; each answers with its report  ROLL_CALL
+    RollCall.look    enough are there, says `membership`
+    Attempt.prepare  the leader compares the reports, fills the places, and
+                     writes the ranks' files                                     FILES
+           .begin    `netcheck` may ask the nodes first                          INQUIRY
+           .start    every node starts its part, or waits as a spare             LAUNCHING, SPARE
+    _lose            a node is lost: the others go on without it, or the
+                     attempt ends                                                RUNNING
+    _decide          the outcome is known: every node stops what it runs         ENDING
+    Ending           asks `Verdict` for the cause and whether another attempt
+                     follows, and tells all nodes                                RELEASED, ENDED
+
+With `again` in the outcome, every node boots the next attempt, whose team is
+`membership.roster.next_team()`; else it exits with the status. The leader's own node is one of the
+members: it gets the same orders and reports like the others. `Worker` is the other nodes' side.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any
 
 from entrypoint.base.errors import RetryError
-from entrypoint.base.model import Outcome
+from entrypoint.base.model import Facts, Outcome, Plan
 from entrypoint.base.phases import Phase
+from entrypoint.base.text import count
+from entrypoint.base.values import replace
 from entrypoint.base.wire import Invalid
 from entrypoint.job import actions, events, messages
 from entrypoint.job.attempt import Attempt
-from entrypoint.job.failure import ended
-from entrypoint.job.membership import Elastic, Refuse, TakeIn
+from entrypoint.job.ending import Ending
+from entrypoint.job.failure import lost, stopped
+from entrypoint.job.heartbeat import Heartbeat
+from entrypoint.job.history import History
+from entrypoint.job.launch import NO_LOGIN
+from entrypoint.job.membership import of_job
+from entrypoint.job.membership.participants import GoOn, TakeIn
+from entrypoint.job.membership.quorum import Refuse
+from entrypoint.job.membership.team import Team
+from entrypoint.job.outbox import Handlers, Outbox, Shared
 from entrypoint.job.peers import Peer
+from entrypoint.job.rollcall import RollCall
+from entrypoint.job.state import JobState
+from entrypoint.spec import JobSpec
 
 
-class Leader(Attempt):
+class Leader:
     """The node that decides. `handle` takes what happened and when, and returns what to do."""
 
+    def __init__(
+        self, spec: JobSpec, facts: Facts, draft: Plan, history: History, team: Team | None = None
+    ) -> None:
+        self.state = state = JobState(spec, draft, history)
+        self.membership = members = of_job(state, team)
+        state.stop = members.roster.team.stop
+        self._roster = members.roster
+        self._participants = members.participants
+        self._peers = state.peers
+        self._machine = state.scheduler
+        self._act = state.scheduler.act
+        self._log = state.scheduler.log
+        self._host = state.topology.name
+        self._talk = talk = Outbox(state)
+        shared = Shared(state, talk, members, self._decide)
+        self._attempt = Attempt(shared, facts)
+        self._roll_call = RollCall(shared, self._attempt.prepare)
+        self._heartbeat = Heartbeat(shared, self._lose)
+        self._ending = Ending(shared, self._attempt.verdict)
+
     @cached_property
-    def _handlers(self) -> Mapping[type, Callable[[Any], object]]:
-        """Who takes which event."""
+    def _handlers(self) -> Handlers:
+        """Handlers by event, and by message of a node."""
         return {
+            **self._attempt.handlers,
             events.Started: self._begin,
             events.TimerFired: lambda event: None,  # only time has passed
             events.KeysReady: self._keys_ready,
@@ -36,42 +84,17 @@ class Leader(Attempt):
             events.Rejected: self._roll_call.rejected,
             events.Answered: self._on_answered,
             events.Alive: lambda event: self._peers.hear(event.node, self._machine.now),
-            events.SessionLost: self._on_lost,
+            events.SessionLost: lambda event: self._gone(event.node, event.why),
             events.MessageReceived: self._on_heard,
             events.LeaderCalled: self._roll_call.called,
-            events.Prepared: self._prepared,
-            events.RankChanged: lambda event: self.state.rank_changed(event.change),
             events.LaunchersGone: lambda event: self._ending.launchers_gone(),
-            events.DaemonWanted: self._on_daemon_wanted,
-            events.StacksWanted: lambda event: self._stalls.demand(),
             events.OutputProgress: self._progress,
             events.Signalled: self._on_signalled,
             events.Faulted: lambda event: self._decide(event.outcome),
-        }
-
-    @cached_property
-    def _routes(self) -> Mapping[type, Callable[[int, Any], object]]:
-        """Who takes which message of a node."""
-        return {
-            messages.RankStart: self._rank_start,
-            messages.RankEnd: self._monitor.rank,
-            messages.Ended: self._monitor.program,
-            messages.Met: self.membership.meet,
-            messages.Diagnosis: self._monitor.verdict.add,
-            messages.Progressed: lambda *_: self._progress_made.heard(),
-            messages.Grew: lambda *_: self._stalls.grew(),
             messages.Failed: self._failed,
-            messages.Signal: self._signals.relay,
             messages.ForceStop: lambda *_: self._force_stop(),
-            messages.DaemonStarted: lambda node, it: self._ranks.daemon_started(node, it.status),
-            messages.Daemon: self._ranks.daemon,
-            messages.Limit: self._ranks.limit,
-            messages.Pong: self._pong,
-            messages.Steps: self._steps,
-            messages.RankStacks: self._stalls.take,
             messages.Stopped: lambda node, _: self._talk.note(node, messages.Stopped),
             messages.Goodbye: lambda node, _: self._goodbye(node),
-            messages.Reply: self._reply,
             messages.Checking: self._roll_call.checking,
             messages.Checked: self._roll_call.checked,
         }
@@ -97,8 +120,36 @@ class Leader(Attempt):
         if self.outcome is None or type(event) not in _UNDECIDED:
             self._handlers[type(event)](event)
 
-    def _host(self, node: int) -> str:
-        return self.state.topology.name(node)
+    # -- the phases
+
+    def _begin(self, event: events.Started) -> None:
+        if self.state.plan.mode == "coordinated":
+            self.state.enter(Phase.KEYS)
+            self._act(actions.OpenEndpoint())
+        else:
+            self.state.enter(Phase.FILES)
+            self._act(actions.Prepare(self.state.plan.members))
+
+    def _keys_ready(self, event: events.KeysReady) -> None:
+        if self.state.is_calling:
+            self.state.enter(Phase.SSHD)
+
+    def _endpoint_ready(self, event: events.EndpointReady) -> None:
+        if self.state.is_calling:
+            self.state.enter(Phase.ROLL_CALL)
+            self._roll_call.begin(event.report)
+            self._heartbeat.begin()
+
+    def _decide(self, outcome: Outcome) -> None:
+        """Set the job's outcome, unless it is set already."""
+        if self.outcome is not None:
+            return
+        self._roll_call.close()
+        if self._attempt.holds(outcome):
+            return
+        self.state.outcome = outcome
+        self._roster.note_present()
+        self._ending.begin(outcome, outcome.status != 0 or self._attempt.may_run())
 
     def _stop(self, outcome: Outcome) -> None:
         """Somebody asked us to stop. Nodes between two attempts hear it when they have answered."""
@@ -114,122 +165,71 @@ class Leader(Attempt):
         if self.state.stop:
             self._decide(self.state.stop)
 
-    def _has_run(self) -> bool:
-        """Whether this is not the job's first attempt, as far as the nodes know that are there.
-
-        Then a stop of one node stops all; before, the others wait for that node to come back.
-        """
-        return self.state.history.attempt > 1 or bool(self.membership.earlier.may_run)
-
-    # -- roll call
+    # -- nodes that come and go
 
     def _on_answered(self, event: events.Answered) -> None:
         node = event.node
         self._peers[node] = Peer(event.report, event.local, self._machine.now)
-        self.membership.answer(event.report, self._machine.now)
+        self.membership.quorum.answer(event.report, self._machine.now)
         self.state.enter(Phase.WAITING, node)
         if self.state.is_calling:
             self._roll_call.answered(event.report)
         elif self.outcome is not None:
             self._ending.arrive(node)
         else:
-            match self.membership.arrive(node, event.report):
+            match self._participants.arrive(node, event.report):
                 case TakeIn(words):
                     self._log(f"{self._host(node)} {words}")
                     if self.state.has_started:
-                        self._start(node)
+                        self._attempt.admit(node)
                 case Refuse(outcome):
                     self._turn_away(node, outcome)
 
-    def _on_lost(self, event: events.SessionLost) -> None:
-        if self._peers.is_alive(event.node):
-            self._lose(event.node, event.why)
-        elif event.node not in self._peers and not self.membership.needs(event.node):
-            self.state.enter(Phase.LOST, event.node)
-            self._act(actions.Call(event.node))  # should it come back
+    def _gone(self, node: int, why: str) -> None:
+        if self._peers.is_alive(node):
+            self._lose(node, why)
+        elif node not in self._peers and not self._participants.needs(node):
+            self.state.enter(Phase.LOST, node)
+            self._act(actions.Call(node))  # should it come back
 
-    # -- what members say
-
-    def _on_heard(self, event: events.MessageReceived) -> None:
-        if not self._peers.hear(event.node, self._machine.now) and event.node != self.state.me:
-            if isinstance(event.message, messages.Goodbye):  # of one that was turned away
-                self._goodbye(event.node)
+    def _lose(self, node: int, why: str) -> None:
+        peer, host = self._peers[node], self._host(node)
+        if self.state.is_calling:
+            del self._peers[node]
+            self._talk.forget(node=node)
+            self._roll_call.lost(node, why)
             return
-        if event.node != self.state.me and (why := self._wrong(event.node, event.message)):
-            self._reject(event.node, why)
-            return
-        # Others answer a question that was asked earlier.
-        if take := self._routes.get(type(event.message)):
-            take(event.node, event.message)
-
-    def _wrong(self, node: int, message: Any) -> str:
-        """Why this is not for that worker to say; "" if it is."""
-        if not messages.WORKER_SAYS[type(message)]:
-            return ""
-        launch, host, rank = self.state.plan.launch, self._host(node), getattr(message, "rank", 0)
-        holds = {
-            messages.CALL: False,  # the answer to it comes as Answered or Rejected
-            messages.STARTED: self.state.has_started,
-            messages.WORKS: self.membership.works(node),
-            messages.RANKS: launch.ranks.reports == "ranks",
-            messages.OWN_RANK: (
-                isinstance(message, messages.RankStart) or self._ranks.runs_on(rank, host)
-            ),
-            messages.OWN_RANKS: self._ranks.run_on(message, host),
-            messages.OWN_PROGRAM: launch.completion != "leader",
-            messages.ELASTIC: isinstance(self.membership, Elastic),
-            messages.ASKED: self._inquiry.has_asked(node, getattr(message, "number", 0)),
-            messages.CHECKING: self._peers[node].report.checking,
-        }
-        return messages.wrong(message, messages.WORKER_SAYS, holds)
-
-    def _reject(self, node: int, why: str) -> None:
-        """A node has said what it may not: it has failed, as one that sends what is no message."""
-        why = f"it sent an invalid message: {why}"
-        if node == self.state.me:
-            raise RetryError(f"EP602 {self._host(node)} is lost: {why}")
-        self._end_session(node, why)
-
-    def _reply(self, node: int, message: messages.Reply) -> None:
-        try:
-            self._inquiry.answered(node, message)
-        except Invalid as error:
-            self._reject(node, str(error))
-
-    def _rank_start(self, node: int, message: messages.RankStart) -> None:
-        host = self._host(node)
-        if other := self._ranks.started(message.rank, host):
-            summary = f"EP619 {other} and {host} both report that rank {message.rank} runs there"
-            do = "see the logs of both: one of them reports a rank that is not its own"
-            raise RetryError(summary, hint=do)
-        # Once all ranks of the job run, no node launches any more.
-        run_all = self._ranks.heard.all_started()
-        if run_all:
-            self._progress_made.begin()
-            self._monitor.settle_by_first()
-        for each in self.membership.here if run_all else {node} - {self.state.me}:
-            if self.state.of(each) is Phase.LAUNCHING:
-                self.state.enter(Phase.RUNNING, each)
-
-    def _failed(self, node: int, message: messages.Failed) -> None:
-        self.state.note(node, message.reason)
-        has_begun = self.state.has_started or self._has_run() or node in self.membership.asked
-        if message.stop and not has_begun:
-            if self.outcome is None:  # it leaves before the start; we wait until it comes back
-                self._end_session(node)
-            return
-        is_lost = message.status == RetryError.status
-        own_gap = is_lost and self._peers.stood_still(self._machine.now)
-        words = own_gap or f"{self._host(node)}: {message.reason}"
-        outcome = Outcome(message.status, words, message.program)
-        if self.outcome is not None and is_lost and node != self.state.me:
-            self._ending.deny(outcome)
-        elif self.membership.can_turn_away(node, message.stop):
-            self._turn_away(node, outcome)
-        elif message.stop:
-            self._stop(outcome)
+        peer.lost = True
+        seen = self._peers.silence(node, self._machine.now)
+        outcome = lost(host, why or seen)
+        since = min(self._machine.now, self._ending.began) - self._peers.limit
+        if own_gap := "" if why else self._peers.suspension(since):
+            outcome = replace(outcome, reason=own_gap, cause=None)
+        self._ending.lose(node, outcome)
+        self._talk.lose(node)
+        self._attempt.ranks.daemon_started(node, NO_LOGIN)
+        self.state.enter(Phase.LOST, node, outcome.reason)
+        if not self.state.is_released:
+            self._log(outcome.reason)  # say it now: the last line comes only after the grace
+        answer = self._participants.lose(node, outcome, bool(own_gap), self._machine.now)
+        self._attempt.lose(node, why or seen, isinstance(answer, GoOn))
+        if isinstance(answer, GoOn):
+            self._talk.forget(node=node)
+            self._log(f"the job continues with {count(answer.left, 'node')}")
+            self._act(actions.Call(node))  # should it come back
         else:
-            self._decide(outcome)
+            self._decide(answer.outcome)
+
+    def _turn_away(self, node: int, outcome: Outcome) -> None:
+        """A spare, or a node of an elastic job that has not met the others, has failed. They go on
+        without it."""
+        is_spare = not self._roster.works(node)
+        what = "a spare leaves" if is_spare else f"{self._host(node)} cannot join"
+        self._log(f"{what}: {outcome.reason}")
+        self._talk.tell(node, messages.Release(**vars(outcome)))
+        self.state.enter(Phase.RELEASED, node)
+        self._participants.leave(node)
+        self._talk.lose(node)
 
     def _goodbye(self, node: int) -> None:
         """A node has got the outcome, or was turned away."""
@@ -241,36 +241,66 @@ class Leader(Attempt):
     def _end_session(self, node: int, why: str = "") -> None:
         """End the session of a node, which is lost with it."""
         self._act(actions.CloseSession(node))
-        self._on_lost(events.SessionLost(node, why))
+        self._gone(node, why)
 
-    def _on_daemon_wanted(self, event: events.DaemonWanted) -> None:
-        # Here, too: mpirun may not know this node by the name that the hostfile has for it.
-        is_there = event.node == self.state.me or self._peers.is_alive(event.node)
-        command = event.command if is_there and self.outcome is None else ""
-        self._ranks.start_daemon(event.node, command)
+    # -- what they say
 
-    def _pong(self, node: int, message: messages.Pong) -> None:
-        self._monitor.pong(node, message)
-        self._talk.pong(node, message.number)
-        if self.membership.works(node):
-            self._stalls.heard(node, message.idle)
+    def _on_heard(self, event: events.MessageReceived) -> None:
+        node, message = event.node, event.message
+        if node != self.state.me:
+            if not self._peers.hear(node, self._machine.now):
+                if isinstance(message, messages.Goodbye):  # of one that was turned away
+                    self._goodbye(node)
+                return
+            if why := self._attempt.wrong(node, message):
+                self._reject(node, why)
+                return
+        # Others answer a question that was asked earlier.
+        if take := self._handlers.get(type(message)):
+            try:
+                take(node, message)
+            except Invalid as error:
+                self._reject(node, str(error))
 
-    def _steps(self, node: int, message: messages.Steps) -> None:
-        self._stalls.take(node, message)
-        self._progress_made.steps(self._stalls.steps.reached())
+    def _reject(self, node: int, why: str) -> None:
+        """A node has said what it may not: it has failed, as one that sends what is no message."""
+        why = f"it sent an invalid message: {why}"
+        if node == self.state.me:
+            raise RetryError(f"EP602 {self._host(node)} is lost: {why}")
+        self._end_session(node, why)
+
+    def _failed(self, node: int, message: messages.Failed) -> None:
+        self.state.note(node, message.reason)
+        # A stop of one node stops all once they have begun; before, they wait until it comes back.
+        has_begun = self._roster.earlier.has_run or node in self._roster.asked
+        if message.stop and not has_begun:
+            if self.outcome is None:
+                self._end_session(node)
+            return
+        is_lost = message.status == RetryError.status
+        own_gap = is_lost and self._peers.stood_still(self._machine.now)
+        words = own_gap or f"{self._host(node)}: {message.reason}"
+        outcome = Outcome(message.status, words, message.program)
+        if self.outcome is not None and is_lost and node != self.state.me:
+            self._ending.deny(outcome)
+        elif self._participants.can_turn_away(node, message.stop):
+            self._turn_away(node, outcome)
+        elif message.stop:
+            self._stop(outcome)
+        else:
+            self._decide(outcome)
+
+    # -- what happens here
 
     def _progress(self, event: events.OutputProgress) -> None:
-        part = self._ranks if self.outcome is None else self._ending
+        part = self._attempt.ranks if self.outcome is None else self._ending
         part.progress(event.written, event.read)
 
     def _on_signalled(self, event: events.Signalled) -> None:
         if event.again:
             self._force_stop()
-        status = 128 + event.signum
-        outcome = Outcome(status, f"EP611 {ended('the job', status)}")
-        has_begun = (
-            self.state.has_started or self._has_run() or self.state.has_entered(Phase.INQUIRY)
-        )
+        outcome = stopped("the job", event.signum)
+        has_begun = self._roster.earlier.has_run or self.state.has_entered(Phase.INQUIRY)
         if has_begun or self.outcome is not None:
             self._stop(outcome)
         else:  # this node may come back; the others wait for it

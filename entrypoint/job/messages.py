@@ -31,7 +31,7 @@ from entrypoint.base.phases import NAMES
 from entrypoint.base.text import SENTENCE
 from entrypoint.base.values import dataclass
 from entrypoint.base.wire import Invalid, Length, Range, json_object, one_of, read, require
-from entrypoint.job.stall.stacks import PROCESSES, ProcessStack
+from entrypoint.job.stacks import PROCESSES, ProcessStack
 
 LINES, LINE = 20, 1000  # lines that a program printed last, characters in each
 EXCLUDED = 64  # nodes in the result that spares have replaced
@@ -76,6 +76,7 @@ def _known_cause(value: Any) -> Cause:
 Rank = Annotated[int, Range(0, MAX_RANKS)]
 Count = Annotated[int, Range(1, MAX_RANKS)]
 Number = Annotated[int, Range(0, 1 << 31)]
+Size = Annotated[int, Range(0, 1 << 62)]  # bytes
 Step = Annotated[int, Range(-1, 1 << 53)]
 Port = Annotated[int, Range(1, 65535)]
 Status = Annotated[int, Range(0, 255)]
@@ -168,11 +169,13 @@ class Reject:
 @dataclass(frozen=True)
 class Pong:
     """The answer to ping `number`, sent after all that was known then; `idle` seconds since a rank
-    here printed; `failed` ranks of this node's programs, which may start them again."""
+    here printed; `failed` ranks of this node's programs, which may start them again; `memory`: what
+    this node's container uses, and its limit."""
 
     idle: Time
     number: Number
     failed: Number = 0
+    memory: tuple[Size, Size] | None = None
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ the leader share."""
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from entrypoint.base.model import Outcome
@@ -13,6 +13,9 @@ from entrypoint.job import actions, messages
 from entrypoint.job.membership import Membership
 from entrypoint.job.scheduler import Then
 from entrypoint.job.state import JobState
+
+# By the class of an event, which it gets, or of a message, which it gets with its node.
+Handlers = Mapping[type, Callable[..., object]]
 
 
 class Outbox:
@@ -40,26 +43,22 @@ class Outbox:
         for node in (self._me, *self._peers):
             self.tell(node, message)
 
-    def ask_all_they_know(self, then: Then) -> str:
+    def ask_all_they_know(self, then: Then, twice: bool = False) -> str:
         """Have `then` called when every node has reported all that it knows by now; silent ones are
         lost before. Return the answer that each gives then."""
         self._pings += 1
         self.tell_all(messages.Ping(self._pings))
-        return self._expect_pong(then)
+        if twice:
+            self._followed.add(self._pings)
+            self._pings += 1
+        answer = f"pong {self._pings}"
+        self.expect(answer, 2 * self._peers.limit, then)
+        return answer
 
     def await_reports(self, then: Then) -> str:
         """Have `then` called when all reports that are on their way have arrived: after two answers
         of every node. Return the second one."""
-        self._pings += 1
-        self._followed.add(self._pings)
-        self.tell_all(messages.Ping(self._pings))
-        self._pings += 1
-        return self._expect_pong(then)
-
-    def _expect_pong(self, then: Then) -> str:
-        answer = f"pong {self._pings}"
-        self.expect(answer, 2 * self._peers.limit, then)
-        return answer
+        return self.ask_all_they_know(then, twice=True)
 
     def expect(self, answer: object, seconds: float, then: Then) -> None:
         """Have `then` called once every node has given this answer or is lost, or after that

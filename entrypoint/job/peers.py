@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from entrypoint.base import heartbeat
 from entrypoint.base.model import NodeReport, Topology
+from entrypoint.base.text import size
 from entrypoint.base.values import dataclass
+
+# share of a container's memory from which on its limit may be why a node is lost: between two
+# answers a program takes much
+_NEARLY_FULL = 0.9
 
 
 @dataclass
@@ -15,6 +20,8 @@ class Peer:
     local: str  # this node's address in its session
     heard: float  # when it last sent something
     lost: bool = False
+    # what its container uses and its limit, in bytes, at its last answer to a ping, and when
+    memory: tuple[int, int, float] | None = None
 
 
 class Peers(dict[int, Peer]):
@@ -48,6 +55,11 @@ class Peers(dict[int, Peer]):
             self[node].heard = now
         return is_alive
 
+    def pong(self, node: int, memory: tuple[int, int] | None, now: float) -> None:
+        """Note what the answer of a node to a ping says of its memory; this node is no peer."""
+        if node in self:
+            self[node].memory = memory and (*memory, now)
+
     def reports(self) -> dict[int, NodeReport]:
         """Return what each has answered."""
         return {node: peer.report for node, peer in self.items()}
@@ -77,11 +89,18 @@ class Peers(dict[int, Peer]):
         self._due = now
 
     def silence(self, node: int, now: float) -> str:
-        """Since when nothing was heard of a node, in words."""
-        seconds = now - self[node].heard
+        """Since when nothing was heard of a node, in words; and how full its memory was, if that
+        may be why."""
+        peer = self[node]
+        seconds = now - peer.heard
+        words = f"nothing heard of it for {seconds:.0f}s"
         if seconds <= self.limit:
-            return f"its session ended, last message {seconds:.1f}s before"
-        return f"nothing heard of it for {seconds:.0f}s"
+            words = f"its session ended, last message {seconds:.1f}s before"
+        used, limit, when = peer.memory or (0, 1, now)
+        if used < _NEARLY_FULL * limit:
+            return words
+        answer = f"at its last answer, {now - when:.1f}s before"
+        return f"{words}; its container used {size(used)} of {size(limit)} {answer}"
 
     def may_be_lost(self, since: float) -> bool:
         """Return whether peers may count this node as lost: it was suspended for nearly as long as

@@ -6,12 +6,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from entrypoint.base.errors import ConfigError, RefusedError
-from entrypoint.base.model import Members, Node, NodeReport, Topology, node_name
+from entrypoint.base.model import Node, NodeReport, Topology, node_name
 from entrypoint.base.phases import Phase
-from entrypoint.base.text import count
 from entrypoint.job import actions, events, messages
 from entrypoint.job.failure import difference, short
-from entrypoint.job.membership import Go, Refuse, Wait
+from entrypoint.job.membership.quorum import Go, Refuse, Wait
 from entrypoint.job.outbox import Part, Shared
 from entrypoint.job.waits import KILL_MARGIN, SURE, Misdirected
 
@@ -27,10 +26,11 @@ class RollCall(Part):
     _has_said_why = False  # whether it was said that the start waits for a lost node
     _began = 0.0  # when the first was called
 
-    def __init__(self, shared: Shared, complete: Callable[[], None]) -> None:
-        """`complete`: the attempt starts."""
+    def __init__(self, shared: Shared, complete: Callable[[float], None]) -> None:
+        """`complete`: the attempt starts, after so many seconds."""
         super().__init__(shared)
         self._complete = complete
+        self._quorum = self._membership.quorum
         self._rejected: dict[int, events.Rejected] = {}  # by nodes that cannot be of this job
         self._refused: dict[str, float] = {}  # host -> since when
         self._misdirected = Misdirected(self._topology)
@@ -39,7 +39,7 @@ class RollCall(Part):
         """Call all peers, until they have answered or the time is over. `own`: this node's
         report."""
         self._began = self._machine.now
-        self._membership.begin(own, self._began)
+        self._quorum.begin(own, self._began)
         for node in self._topology.peers:
             self._miss(node, "not reached yet")
             self._machine.act(actions.Call(node.rank))
@@ -54,14 +54,14 @@ class RollCall(Part):
             return
         if len(self._rejected) + len(self._peers) == len(self._topology.nodes) - 1:
             self._disagree()
-        for node in self._membership.overdue(now):
+        for node in self._quorum.overdue(now):
             self._show_gate(node, "")
-            limit = self._membership.gate_limit
+            limit = self._quorum.gate_limit
             self._machine.log(
                 f"warning: EP466 {self._topology.name(node)} has not reported whether it is healthy"
                 f" | nothing within {limit:.0f}s | see its log; the job starts without its result"
             )
-        match self._membership.decide(now):
+        match self._quorum.decide(now):
             case Wait(until, why):
                 if why and not self._has_said_why:
                     self._has_said_why = True
@@ -70,16 +70,18 @@ class RollCall(Part):
             case Go(lines):
                 for line in lines:
                     self._machine.log(line)
-                self._complete()
+                self.close()
+                self._complete(now - self._began)
             case Refuse(outcome):
                 self._decide(outcome)
 
     def _miss(self, node: Node, why: str) -> None:
         """Note why a peer is not there; "" once it is."""
-        self._membership.miss(node, why)
         if why:
+            self._quorum.unreachable(node, why)
             self._state.enter(Phase.MISSING, node.rank, why)
         else:
+            self._quorum.reached(node)
             self._refused.pop(node.name, None)
         self._machine.act(actions.ShowWaiting(node.name, why))
 
@@ -109,9 +111,9 @@ class RollCall(Part):
         is_sure = now - since > SURE + _SURE_OURS * event.ours
         if not event.refused:
             del self._refused[host]
-        elif is_sure and self._membership.is_expected(node.rank):
+        elif is_sure and self._quorum.expects(node.rank):
             # The message also names all others that are missing, and why.
-            also = f"; also missing: {others}" if (others := self._membership.words(host)) else ""
+            also = f"; also missing: {others}" if (others := self._quorum.words(host)) else ""
             do = "give all nodes the same secret and job name, and each its own index and address"
             raise RefusedError(
                 f"EP503 {host} does not belong to this job", f"{event.why}{also}", do
@@ -126,7 +128,7 @@ class RollCall(Part):
             self._machine.log(f"{node.name} cannot join: {words}")
             return
         self._state.enter(Phase.MISSING, node.rank, why)
-        if self._membership.is_expected(node.rank):
+        if self._quorum.expects(node.rank):
             self._rejected[node.rank] = event
             self._machine.after(_HEAR_ALL, self._disagree)
             why = ""
@@ -139,7 +141,7 @@ class RollCall(Part):
         if not self._rejected or not self._state.is_calling or self._state.stop:
             return
         wrong = list(self._rejected.values())
-        also = f"; also missing: {missing}" if (missing := self._membership.words()) else ""
+        also = f"; also missing: {missing}" if (missing := self._quorum.words()) else ""
         seen = "; ".join(each.detail for each in wrong) + also
         raise ConfigError("; ".join(each.summary for each in wrong), seen, wrong[0].hint)
 
@@ -148,17 +150,17 @@ class RollCall(Part):
         if self._state.is_calling:
             waiting = actions.ShowWaiting(f"the name {event.host}", event.state, peers=False)
             self._machine.act(waiting)
-        self._membership.has_name |= not event.state
+        self._quorum.named(not event.state)
         self.look()
 
     def checking(self, node: int, message: messages.Checking) -> None:
         """Show what a node's gate waits for."""
-        if node in self._membership.gates:
+        if self._quorum.awaits_gate(node):
             self._show_gate(node, message.why)
 
     def checked(self, node: int, message: messages.Checked) -> None:
         """A node's gate has ended. A node that has not passed starts nothing."""
-        if self._membership.checked(node, message.problem):
+        if self._quorum.checked(node, message.problem):
             self._show_gate(node, "")
             self.look()
         elif message.problem:
@@ -166,8 +168,7 @@ class RollCall(Part):
             self._machine.log(
                 f"EP466 {name} reported a failed health check after the start: {message.problem}"
             )
-            is_late = not self._state.is_calling and self._membership.works(node)
-            if is_late and (end := self._membership.fails_late(node, message.problem)):
+            if end := self._membership.participants.fail_late(node, message.problem):
                 self._decide(end.outcome)
 
     def _show_gate(self, node: int, why: str) -> None:
@@ -175,21 +176,6 @@ class RollCall(Part):
         if node != self._state.me:
             self._machine.act(actions.ShowWaiting(self._topology.name(node), why))
             self._state.note(node, why)
-
-    def summary(self, members: Members) -> str:
-        """Return how many nodes and slots are here, and how long that took."""
-        nodes, here = len(self._topology.nodes), len(self._peers) + 1
-        which = f"all {nodes}" if here == nodes else f"{here} of {nodes}"
-        working = self._membership.working
-        slots = sum(members.reports[node].slots for node in working)
-        waiting = here - len(working)
-        which += (
-            f" nodes are here, {count(waiting, 'spare')} among them"
-            if waiting
-            else " nodes are here"
-        )
-        seconds = self._machine.now - self._began
-        return f"{which}, {slots} slots, after {seconds:.1f}s"
 
     def called(self, event: events.LeaderCalled) -> None:
         """Another node of this job also leads: its list of hosts has another order."""

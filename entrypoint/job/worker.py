@@ -13,7 +13,7 @@ from entrypoint.base.model import Outcome, Plan
 from entrypoint.base.phases import Phase
 from entrypoint.base.text import count
 from entrypoint.job import actions, events, messages
-from entrypoint.job.failure import difference, ended, lost
+from entrypoint.job.failure import difference, lost, stopped
 from entrypoint.job.history import History, follow
 from entrypoint.job.state import JobState
 from entrypoint.job.waits import KILL_MARGIN, Misdirected, rejoin
@@ -190,7 +190,7 @@ class Worker:
             messages.CALLED: not self.state.is_calling,
             messages.TEAM: is_team(self._topology, getattr(message, "replaced", ())),
             messages.STARTED: self.state.has_started,
-            messages.RANKS: self._draft.launch.ranks.reports == "ranks",
+            messages.RANKS: self._draft.launch.ranks.kind.report_ends,
             messages.INQUIRY: inquiry is not None and not self._takes_part(),
             messages.SUCCESS: self.state.has_started
             or ends_without_start
@@ -365,8 +365,7 @@ class Worker:
             self._tell_leader(messages.ForceStop())
             if self._is_stopping():
                 self._do(messages.Stop(0))
-        status = 128 + event.signum
-        outcome = Outcome(status, f"EP611 {ended('this node', status)}")
+        outcome = stopped("this node", event.signum)
         if (
             self.state.has_started
             or self.state.history.attempt > 1
@@ -375,7 +374,9 @@ class Worker:
             self._give_up(outcome, stop=True)
         else:  # the job has not started, and this node may come back: nobody else ends
             self.state.stop = self.state.stop or outcome
-            self._say_last(messages.Failed(status, outcome.reason, program=False, stop=True))
+            self._say_last(
+                messages.Failed(outcome.status, outcome.reason, program=False, stop=True)
+            )
             self._decide(outcome)
 
     def _give_up(self, outcome: Outcome, stop: bool = False) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from entrypoint.base import supervised
 from entrypoint.base.errors import Problem
 from entrypoint.base.model import EnvVar, File, Launch, LaunchRanks, Topology
+from entrypoint.base.rankkind import UNDER_DAEMONS
 from entrypoint.base.text import brief
 from entrypoint.base.values import replace
 from entrypoint.launchers._common import file, meeting_port, place, problem
@@ -41,8 +42,9 @@ def launch(
         takes_args=True,
         ranks=replace(
             ranks,
-            reports="ranks",
+            kind=UNDER_DAEMONS,
             count=world_size(spec, topology),
+            agents=topology.has_peers and topology.is_leader,
             env=(*place(spec, topology), *ranks.env),
             env_of_each=tuple(
                 EnvVar(name, f"${source}", f"each rank's own, from {ranks.name}", default=True)

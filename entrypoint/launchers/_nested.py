@@ -131,9 +131,9 @@ def _parsed(argv: Sequence[str]) -> tuple[str, str, int]:
 def boot_script(argv: Sequence[str]) -> tuple[str, Sequence[str]]:
     """Return the launcher that replaces a boot script, and the command behind it; "" and the same
     command if it is none."""
-    argv = unwrapped(argv)
-    launcher, name, at = _parsed(argv)
-    return (launcher, argv[at:]) if name in _SCRIPTS and argv[at:] else ("", argv)
+    words = unwrapped(argv)
+    launcher, name, at = _parsed(words)
+    return (launcher, words[at:]) if name in _SCRIPTS and words[at:] else ("", argv)
 
 
 def program_of(argv: Sequence[str]) -> tuple[str, str, int]:

@@ -18,6 +18,7 @@ from entrypoint.base.model import (
     Source,
     Topology,
 )
+from entrypoint.base.rankkind import UNDER_PROGRAMS
 from entrypoint.base.values import replace
 from entrypoint.launchers._common import (
     PORT,
@@ -87,7 +88,7 @@ def launch(
     return Launch(
         (Program(argv, (*_env(spec, topology), *_barrier(spec, topology))),),
         files=(*files, rank_script(spec, topology)),
-        ranks=LaunchRanks(reports="both", count=topology.world_size),
+        ranks=LaunchRanks(kind=UNDER_PROGRAMS, count=topology.world_size),
         forwards=True,
         takes_args=True,
         port=meeting_port(spec, topology, "MASTER_PORT"),

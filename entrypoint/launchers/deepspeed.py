@@ -18,6 +18,7 @@ from entrypoint.base.model import (
     Program,
     Topology,
 )
+from entrypoint.base.rankkind import UNDER_PROGRAMS
 from entrypoint.base.values import replace
 from entrypoint.launchers import _mpi, _torch
 from entrypoint.launchers._common import (
@@ -75,7 +76,7 @@ def _on_each_node(spec: JobSpec, topology: Topology) -> Launch:
     return Launch(
         (Program(_line(spec, topology, options)),),
         files=(script, ranks),
-        ranks=LaunchRanks(reports="both", count=topology.world_size),
+        ranks=LaunchRanks(kind=UNDER_PROGRAMS, count=topology.world_size),
         forwards=True,
     )
 

@@ -87,7 +87,6 @@ def plan(spec: JobSpec, topology: Topology) -> Launch:
         launch,
         programs=(Program(_line(spec, topology, tagged), _settings(topology)),),
         files=(_mpi.hostfile(topology, "{}:{}"), *launch.files, *agent),
-        ranks=replace(launch.ranks, agents=many),
     )
 
 

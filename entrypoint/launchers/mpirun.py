@@ -105,7 +105,6 @@ def plan(spec: JobSpec, topology: Topology) -> Launch:
             *launch.files,
             *((_mpi.agent(topology),) if many else ()),
         ),
-        ranks=replace(launch.ranks, agents=many),
     )
 
 

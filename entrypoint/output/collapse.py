@@ -10,9 +10,8 @@ import time
 from bisect import bisect
 
 from entrypoint.base.text import spans
-from entrypoint.output.framing import Input, batches
 from entrypoint.output.lines import FIELD, LONGEST
-from entrypoint.output.stream import NEVER, PIECE
+from entrypoint.output.stream import NEVER, PIECE, Framer
 
 # A time, and glog's thread behind it; NCCL's host:pid:thread [device]; `rank 3`, but no fraction.
 VARIABLE = (
@@ -44,12 +43,12 @@ class _Held:
         return self._prefix + body + note % (len(self.ranks), names) + end
 
 
-class Collapser(Input):
+class Collapser(Framer):
     """Holds the lines of `whole` for a second: those of other ranks join them, or follow the last
     line of their rank, so that what a rank prints stays in its order."""
 
-    def __init__(self, whole: Input, options: dict[str, str]) -> None:
-        super().__init__(whole.lines, bytearray())
+    def __init__(self, whole: Framer, options: dict[str, str]) -> None:
+        super().__init__(whole.lines, whole.pieces)
         self.held = whole.held
         self._whole = whole
         self._is_json = options["--lines"] == "json"
@@ -107,4 +106,4 @@ class Collapser(Input):
             self._last.clear()
             self._passed = (0, 0)
             self._size = 0
-        return batches(b"".join(held.line(self._is_json) for held in due))
+        return self.pieces(b"".join(held.line(self._is_json) for held in due))

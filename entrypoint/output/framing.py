@@ -12,10 +12,10 @@ from __future__ import annotations
 import os
 
 from entrypoint.output.lines import LONGEST, Lines
-from entrypoint.output.stream import END, NEVER, OPEN, PIECE, TAIL
+from entrypoint.output.stream import END, OPEN, PIECE, TAIL
+from entrypoint.output.stream import Framer as Framer  # for ranks/supervisor.py
 
 if False:  # only for type checkers: importing it is slow
-    from collections.abc import Callable
     from re import Pattern
 
 # Start of a sender's pieces. Bytes that look like it, like END and OPEN, or like the tags of Open
@@ -71,24 +71,6 @@ def batches(lines: bytes) -> list[bytes]:
 # those at the end
 
 
-class Framer:
-    """Encoder of a program's output. `pieces` returns the pieces of lines, of which the last may
-    have no end."""
-
-    def __init__(self, lines: Lines, pieces: Callable[[bytes], list[bytes]]) -> None:
-        self.lines = lines
-        self.pieces = pieces
-        self.due = NEVER  # when the next line that is held is passed on
-
-    def take(self, data: bytes) -> list[bytes]:
-        """Return the lines that end in this data."""
-        return self.pieces(self.lines.take(data))
-
-    def rest(self) -> list[bytes]:
-        """Return the last line."""
-        return self.pieces(self.lines.rest())
-
-
 def marked(lines: Lines, stream: int) -> Framer:
     """Return a framer whose pieces are `<MARK>PID.STREAM:...`, each a line that a pipe takes at
     once."""
@@ -129,7 +111,6 @@ class Input(Framer):
     def __init__(self, lines: Lines, tail: bytearray) -> None:
         super().__init__(lines, batches)
         self._tail = tail
-        self.held: dict[bytes, list[bytes]] = {}  # sender -> pieces of its unfinished line
         # sender whose line was passed on without its end: a prompt, or a last line
         self._open: bytes | None = None
 
@@ -265,7 +246,7 @@ class TaggedInput(Input):
         return [line for line in (self._passed(last), *self.remaining(b"")) if line]
 
 
-def collapsed(whole: Input, options: dict[str, str]) -> Input:
+def collapsed(whole: Framer, options: dict[str, str]) -> Framer:
     """Return the decoder, which makes lines of several ranks one if the options ask for it."""
     if "--collapse" not in options:
         return whole

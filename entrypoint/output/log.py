@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 _ROOM = 1 << 20  # bytes that may wait to be written
 _PATIENCE = 0.1  # seconds that a caller waits for its line to be written
 _CLEAR = b"\r\033[K"  # erases the last line of a terminal
+# columns behind the live line: for `^C` of two signals, which a terminal shows there, and for the
+# cursor; what is in the next row would not be erased with it
+_BEHIND = 5
 # Warnings, and errors with what explains them: the last lines of a rank, what a node lacks.
 _IMPORTANT = r"^warning: |\bEP\d{3}\b|^  \| |^last |^cause: |^seen here: |; exit \d+$"
 _LAST = 2.0  # seconds to write the remaining lines at the end
@@ -204,7 +207,8 @@ class Logger:
             text = self._status
         with contextlib.suppress(OSError, ValueError):
             columns = os.get_terminal_size(self._fd).columns or 80
-            write_all(self._fd, _CLEAR + text[: columns - 1].encode("utf-8", "backslashreplace"))
+            shown = text[: max(0, columns - _BEHIND)]
+            write_all(self._fd, _CLEAR + shown.encode("utf-8", "backslashreplace"))
         with self._changed:
             self._drawn = text
             self._changed.notify_all()

@@ -12,7 +12,9 @@ import time
 from entrypoint.system.descriptors import CHUNK, open_regular, reopened
 
 if False:  # only for type checkers: importing it is slow
-    from entrypoint.output.framing import Framer
+    from collections.abc import Callable
+
+    from entrypoint.output.lines import Lines
     from entrypoint.output.rotate import RotatingFile
     from entrypoint.output.steps import StepWatch
 
@@ -46,6 +48,25 @@ class Copies:
         self.log = log
         self.last_output = last_output
         self.steps = steps
+
+
+class Framer:
+    """Encoder of a program's output. `pieces` returns the pieces of lines, of which the last may
+    have no end."""
+
+    def __init__(self, lines: Lines, pieces: Callable[[bytes], list[bytes]]) -> None:
+        self.lines = lines
+        self.pieces = pieces
+        self.due = NEVER  # when the next line that is held is passed on
+        self.held: dict[bytes, list[bytes]] = {}  # sender -> pieces of its unfinished line
+
+    def take(self, data: bytes) -> list[bytes]:
+        """Return the lines that end in this data."""
+        return self.pieces(self.lines.take(data))
+
+    def rest(self) -> list[bytes]:
+        """Return the last line."""
+        return self.pieces(self.lines.rest())
 
 
 class Stream:

@@ -23,9 +23,9 @@ if False:  # only for type checkers: importing it is slow
 # an isolated Python does not find our package
 sys.path.append(os.path.abspath(f"{__file__}/../../.."))
 
-from entrypoint.output.framing import FramedInput, Input, TaggedInput, collapsed
+from entrypoint.output.framing import FramedInput, TaggedInput, collapsed
 from entrypoint.output.lines import Lines, shape
-from entrypoint.output.stream import NEVER, Copies, Stream
+from entrypoint.output.stream import NEVER, Copies, Framer, Stream
 from entrypoint.system.descriptors import CHUNK
 from entrypoint.system.proc import python_set_locale
 
@@ -85,7 +85,7 @@ class _Output(Stream):
     of our output.
     """
 
-    def __init__(self, source: int, target: int, whole: Input, alone: bool) -> None:
+    def __init__(self, source: int, target: int, whole: Framer, alone: bool) -> None:
         """`alone`: no message of the entrypoint comes between two pieces, so they can be written at
         once."""
         super().__init__(source, target, b"", Copies(bytearray()), whole)
@@ -140,7 +140,7 @@ def tag(through: str) -> Pattern[bytes] | None:
     return re.compile(rb"(\[\d+,\d+\]<std(?:out|err|diag)>:%s)" % end)
 
 
-def _whole(options: dict[str, str], stream: str) -> Input:
+def _whole(options: dict[str, str], stream: str) -> Framer:
     lines = Lines(shape(options, stream))
     tags = tag(options.get("--through", ""))
     whole = TaggedInput(lines, tags) if tags else FramedInput(lines, bytearray())

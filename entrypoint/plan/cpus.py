@@ -45,7 +45,7 @@ def share(
 
 def _passed(spec: JobSpec, launch: Launch) -> dict[str, str]:
     """Return the variables that options of mpirun give to ranks."""
-    if launch.ranks.reports != "ranks":
+    if not launch.ranks.kind.by_daemons:
         return {}
     words = (*spec.option("OPENMPI_X_ARGS").split(), *spec.launcher_args)
     options = (word.partition("=") for option, word in pairwise(words) if option == "-x")

@@ -73,9 +73,8 @@ def file_handles(plan: Plan, rank: int, limit: int) -> Finding:
 def locked_memory(memlock: int, may_lock: bool, rdma_files: int | None) -> Finding:
     """Judge the limit on locked memory: with too little RDMA fails, `cannot allocate memory`."""
     unlimited = may_lock or memlock == UNLIMITED
-    level, actual = "ok", "no limit" if unlimited else size(memlock)
-    if rdma_files and not unlimited:
-        level = "warning"
+    level = "warning" if rdma_files and not unlimited else "ok"
+    actual = "no limit" if unlimited else size(memlock)
     needed = "no limit, with RDMA devices in /dev/infiniband" if rdma_files else ""
     fix = "start the container with --ulimit memlock=-1"
     return Finding(level, "locked-memory", "locked memory", actual, needed, fix)

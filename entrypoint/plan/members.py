@@ -9,7 +9,7 @@ from typing import Any
 from entrypoint import __version__
 from entrypoint.base import interfaces
 from entrypoint.base.errors import ConfigError
-from entrypoint.base.model import EnvVar, Facts, Members, NodeReport, Topology
+from entrypoint.base.model import Facts, Members, NodeReport, Topology
 from entrypoint.base.text import some
 from entrypoint.base.values import replace
 from entrypoint.plan.limits import CLOCKS_OF_RUN, clocks_apart
@@ -21,9 +21,8 @@ _SHOWN = 4  # interfaces in one line
 def assume_members(topology: Topology, facts: Facts, interface: str = "") -> Members:
     """What every node would answer if all were like this one: for a dry run, and before the roll
     call."""
-    names, chosen = interfaces.names(facts.interfaces), None
-    if interface:
-        chosen = interfaces.pick(facts.interfaces, interface)
+    names = interfaces.names(facts.interfaces)
+    chosen = interfaces.pick(facts.interfaces, interface) if interface else None
     # Nodes of a loopback address share this node's CPUs if it has one, too.
     local = {
         node.rank: node.slots for node in topology.nodes if (node.address or "").startswith("127.")
@@ -118,21 +117,17 @@ def check_networks(
     local, wanted = members.reports[topology.me].interface, spec.network.asked
     if members.assumed or local is None or not wanted:
         return
-    others = {
-        interface.network: interface.name
-        for interface in facts.interfaces
-        if interface.name != local.name
-    }
+    others = {it.network for it in facts.interfaces if it.name != local.name}
     for rank in team_of(topology, replaced):  # spares are not a part of the job
         node, remote = topology.nodes[rank], members.reports[rank].interface
         if remote and remote.network != local.network and remote.network in others:
-            summary = (
+            raise ConfigError(
                 f"EP404 network.interface {wanted} means two networks"
-                f" ({spec.source('network.interface')})"
+                f" ({spec.source('network.interface')})",
+                f"{local.name} {local.network} on {topology.this.name},"
+                f" {remote.name} {remote.network} on {node.name}",
+                f"choose by network, such as {local.network}",
             )
-            detail = f"{local.name} {local.network} on {topology.this.name},"
-            detail += f" {remote.name} {remote.network} on {node.name}"
-            raise ConfigError(summary, detail, f"choose by network, such as {local.network}")
 
 
 def clock_warnings(topology: Topology, members: Members) -> list[str]:
@@ -202,16 +197,4 @@ def working(
         me=team.index(topology.me),
         spares=0,
         members=replace(members, reports=tuple(reports)),
-    )
-
-
-def attempt_env(spec: JobSpec, topology: Topology) -> tuple[EnvVar, ...]:
-    """Return the variables by which ranks know the attempt, if there can be more than one. torch's
-    launchers set the second one themselves."""
-    if not spec.restarts.most:
-        return ()
-    origin = str(spec.source("restarts"))
-    return (
-        EnvVar("ENTRYPOINT_ATTEMPT", str(topology.attempt), origin),
-        EnvVar("TORCHELASTIC_RESTART_COUNT", str(topology.attempt - 1), origin, default=True),
     )

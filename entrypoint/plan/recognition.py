@@ -17,7 +17,7 @@ from entrypoint.base.errors import EntrypointError
 from entrypoint.base.model import Facts, Site
 from entrypoint.base.secret import HIDDEN, hides
 from entrypoint.base.values import fields, replace
-from entrypoint.plan import installed
+from entrypoint.plan.env import installed
 from entrypoint.plan.topology import site_of
 
 
@@ -60,8 +60,11 @@ def recognize(facts: Facts, asked: str | None) -> dict[str, Any]:
         report["site"] = site(site_of(asked, watched))
     except EntrypointError as error:
         report |= {"error": str(error), "status": error.status}
-    values = {name: facts.env[name] for name in sorted(env.names) if name in facts.env}
-    values = {name: HIDDEN if hides(name, value) else value for name, value in values.items()}
+    values = {
+        name: HIDDEN if hides(name, value) else value
+        for name in sorted(env.names)
+        if (value := facts.env.get(name)) is not None
+    }
     report["facts"] = {"hostname": facts.hostname, "env": values}
     if facts.files:
         report["facts"]["files"] = dict(facts.files)
@@ -77,8 +80,8 @@ def mpi(facts: Facts) -> dict[str, Any]:
     for name in ("mpirun", "mpiexec.hydra"):
         if path := facts.programs.get(name):
             report[name] = {"path": path}
-            if env := installed(facts, name):
-                report[name]["env"] = {variable.name: variable.value for variable in env}
+            if env := {variable.name: variable.value for variable in installed(facts, name)}:
+                report[name]["env"] = env
     if facts.mpi:
         report["version"] = f"Open MPI {facts.mpi}"
     return {"mpi": report} if report else {}

@@ -29,7 +29,7 @@ def plan_json(spec: JobSpec, plan: Plan) -> str:
     """The plan as JSON; secrets, and texts of secret files, are left out."""
     plan = _shown(plan)
     topology, launch = plan.topology, plan.launch
-    values = {
+    document = {
         "job": topology.job,
         "platform": topology.platform,
         "device": {"kind": topology.device.kind, "count": topology.device.count},
@@ -66,7 +66,7 @@ def plan_json(spec: JobSpec, plan: Plan) -> str:
             for path, value, origin in _settings(spec, plan)
         },
     }
-    return json_document(values)
+    return json_document(document)
 
 
 def _shown(value: Any) -> Any:
@@ -121,13 +121,13 @@ def _settings(spec: JobSpec, plan: Plan) -> list[tuple[str, Any, str]]:
 
 
 def _file(file: File) -> dict[str, Any]:
-    values: dict[str, Any] = {
+    return {
         "name": file.name,
         "mode": f"{file.mode:04o}",
         "origin": file.origin,
         "secret": file.secret,
+        **({"text": file.text} if file.text and not file.secret else {}),
     }
-    return values if file.secret or not file.text else {**values, "text": file.text}
 
 
 def plan_text(

@@ -24,7 +24,6 @@ from entrypoint.base.registry import choose
 from entrypoint.base.text import count, some
 from entrypoint.base.values import replace
 from entrypoint.plan import numbering
-from entrypoint.platforms import ANY_PROGRAM
 from entrypoint.platforms._clues import read
 from entrypoint.spec import (
     MAX_NODES,
@@ -40,6 +39,15 @@ NAMES = "libnss_wrapper.so"  # gives ssh a name for a uid that /etc/passwd does 
 # bytes (unix(7)).
 _RUN_DIR_BYTES = 86
 _JOB_IDS = ("SLURM_HET_JOB_ID", "SLURM_PACK_JOB_ID", "SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID")
+
+
+def locate(spec: JobSpec, facts: Facts) -> Topology:
+    """The first half of `settle`: platform and device, and from them where each process runs.
+
+    Raises ConfigError when the hosts, or this node's place among them, are not known.
+    """
+    device = choose("devices", spec.device, facts, "cpu").device(facts)
+    return build(spec, facts, site_of(spec.platform, facts), device)
 
 
 def site_of(platform: str | None, facts: Facts) -> Site:
@@ -61,8 +69,7 @@ def site_of(platform: str | None, facts: Facts) -> Site:
 
 def starts_any_program(facts: Facts) -> bool:
     """Return whether the recognised platform starts programs of every kind."""
-    name = choose("platforms", None, facts, "local").__name__
-    return name.rpartition(".")[2] in ANY_PROGRAM
+    return getattr(choose("platforms", None, facts, "local"), "STARTS_ANY_PROGRAM", False)
 
 
 def build(spec: JobSpec, facts: Facts, site: Site, device: Device) -> Topology:

@@ -1,63 +1,33 @@
-"""The platforms that start the containers: Facts -> Site. One module per platform, with
-`read(clues)`.
+"""The platforms that start the containers: Facts -> Site. One module per platform has all that is
+known of it, of which `read(clues)` is needed:
 
-`MARKS` identifies the platform before any of these modules is loaded. If that is not sufficient, a
-module also has `matches(facts)`, which is called if its marks are present. A module without marks,
-such as one that a user has added, is always called, and ranks with those of the first line.
+`MARKS`         variables, one of which is set and not empty on this platform
+`matches`       whether the facts are of this platform, if these are not sufficient
+`LAYER`         a platform of a lower one runs on those of a higher one, and wins: SkyPilot and
+                dstack start containers through Kubernetes and Slurm, Kubeflow through Indexed Jobs.
+                Two of one layer that match are an error
+`FILES`         files that it creates in its containers; of a name that ends with /, all in it
+`SCRIPT`        the variable with the parent folder of the users' code folders, and the name of a
+                script in one of these that its own boot would run first
+`SECRET`        how its users pass a secret to all nodes, for the message that there is none
+`STARTS_ANY_PROGRAM`  it starts programs of every kind: one is part of a job only if a setting of
+                ours is present
+`READS_REASONS` it reads why a job failed from a file, which is written at its end
+`ROWS`          its rows in the table of docs/reference/platforms.md; an indented line goes on with
+                one
+
+A start loads the module of its own platform alone. What it needs of the others before that is in
+index.tsv, which `make golden` makes of the modules. A module that is not in there, such as one that
+a user has added, is always loaded, and ranks with those of the first line.
 """
 
 from __future__ import annotations
 
-# For each platform, alternatives of variables, one of which is set and not empty. Platforms of an
-# earlier line run on those of a later one, and win: SkyPilot and dstack start containers through
-# Kubernetes and Slurm, Kubeflow through Indexed Jobs. Two of one line are an error.
-MARKS: tuple[dict[str, tuple[str, ...]], ...] = (
-    {
-        "azureml": ("AZUREML_NODE_COUNT", "AZUREML_RUN_ID"),
-        "dstack": ("DSTACK_NODE_RANK", "DSTACK_RUN_ID"),
-        "modelarts": ("MA_JOB_DIR", "MA_VJ_NAME", "MA_NUM_HOSTS", "DLS_TASK_NUMBER"),
-        "sagemaker": ("TRAINING_JOB_NAME", "SM_HOSTS"),
-        "skypilot": ("SKYPILOT_NODE_RANK", "SKYPILOT_TASK_ID"),
-        "vertex": ("CLUSTER_SPEC",),
-        "volcengine": ("MLP_ROLE",),
-    },
-    {"mpijob": ("K_MPI_JOB_ROLE",)},
-    {
-        "pytorchjob": ("PET_NNODES", "PET_RDZV_ENDPOINT"),
-        "trainer": (
-            "PET_NODE_RANK",
-            "JAX_COORDINATOR_ADDRESS",
-            "DMLC_TRACKER_URI",
-            "JOB_COMPLETION_INDEX",
-        ),
-    },
-    {"tfjob": ("TF_CONFIG",)},
-    {"volcano": ("VC_TASK_INDEX", "VK_TASK_INDEX", "KUBERNETES_SERVICE_HOST")},
-    {"slurm": ("SLURM_JOB_ID",)},
-    {"jobset": ("JOB_COMPLETION_INDEX",), "kubernetes": ("JOB_COMPLETION_INDEX",)},
-)
-# How users pass a secret to all nodes of a platform, for the message that there is none.
-_POD = "mount a Kubernetes Secret into every Pod, and name its file by ENTRYPOINT_SECRET_FILE"
-SECRETS = {
-    "azureml": "give ENTRYPOINT_SECRET in the job's environment_variables",
-    "dstack": "give ENTRYPOINT_SECRET in the task's env, from a secret of the project",
-    "modelarts": "add ENTRYPOINT_SECRET to the job's variables",
-    "sagemaker": "give ENTRYPOINT_SECRET in the job's environment",
-    "skypilot": "name ENTRYPOINT_SECRET under the task's secrets",
-    "slurm": "export ENTRYPOINT_SECRET in the batch script, before srun",
-    "vertex": "give ENTRYPOINT_SECRET in the env of each worker pool",
-    "volcengine": "give ENTRYPOINT_SECRET in the task's Envs",
-    **dict.fromkeys(
-        ("jobset", "kubernetes", "mpijob", "pytorchjob", "tfjob", "trainer", "volcano"), _POD
-    ),
-}
-# Platforms that start programs of every kind: one is part of a job only if a setting of ours is
-# present.
-ANY_PROGRAM = ("local", "kubernetes", "jobset")
-# Platforms that read why a job failed from a file, which is written at its end.
-READ_REASONS = ("sagemaker",)
-# Files that a platform creates in its containers. A name that ends with / is a folder of files.
-FILES = ("/opt/ml/input/config/resourceconfig.json", "/etc/mpi/hostfile", "/etc/volcano/")
-# Scripts of users that a platform's own boot would run first: the variable with the parent folder
-# of the users' code folders -> the script's name in one of these.
-SCRIPTS = {"MA_JOB_DIR": "ma-pre-start.sh"}
+with open(f"{__path__[0]}/index.tsv", encoding="utf-8") as _file:
+    _ROWS = [line.strip("\n").split("\t") for line in _file if not line.startswith("#")]
+# Platforms by layer, with their marks.
+MARKS: dict[str, dict[str, list[str]]] = {}
+for _name, _layer, _marks, *_ in _ROWS:
+    MARKS.setdefault(_layer, {})[_name] = _marks.split()
+FILES = tuple(dict.fromkeys(file for row in _ROWS for file in row[3].split()))
+SCRIPTS = dict(row[4].split() for row in _ROWS if row[4])

@@ -22,6 +22,7 @@ from entrypoint.spec import JOB_NAME, MAX_NODES
 Listener = tuple[str, int | None]  # host, and port if there is one
 Reason = tuple[str, str, str]  # why a field is unknown: summary, detail, hint
 INDEX = "JOB_COMPLETION_INDEX"
+POD_SECRET = "mount a Kubernetes Secret into every Pod, and name its file by ENTRYPOINT_SECRET_FILE"
 _MOST = 99999  # Jobs of a JobSet; a longer number is a date or a time in a Job's own name
 _SPEC_FIELDS = {"index": "node_rank", "job": "name"}  # a Site's name for a field of JobSpec
 

@@ -20,6 +20,13 @@ from entrypoint.platforms._clues import Clues, names
 _LISTS = ("AZ_BATCH_HOST_LIST", "AZ_BATCH_NODE_LIST", "VC_WORKER_HOSTS")
 _MASTERS = ("AZ_BATCH_MASTER_NODE", "MASTER_ADDR")
 _RANKS = ("NODE_RANK", "AZ_BATCHAI_TASK_INDEX", "OMPI_COMM_WORLD_RANK")
+LAYER = 0
+MARKS = ("AZUREML_NODE_COUNT", "AZUREML_RUN_ID")
+SECRET = "give ENTRYPOINT_SECRET in the job's environment_variables"
+ROWS = """
+`azureml` | `AZUREML_NODE_COUNT` or `AZUREML_RUN_ID` | `AZ_BATCH_HOST_LIST`,
+    `VC_WORKER_HOSTS` | `NODE_RANK` | the devices | `hosts`, where the compute lists none
+"""
 
 
 def read(clues: Clues) -> None:

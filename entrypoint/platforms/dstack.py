@@ -12,6 +12,14 @@ from __future__ import annotations
 from entrypoint.base.interfaces import ip
 from entrypoint.platforms._clues import Clues
 
+LAYER = 0
+MARKS = ("DSTACK_NODE_RANK", "DSTACK_RUN_ID")
+SECRET = "give ENTRYPOINT_SECRET in the task's env, from a secret of the project"
+ROWS = """
+`dstack` | `DSTACK_NODE_RANK` or `DSTACK_RUN_ID` | `DSTACK_NODES_IPS` | `DSTACK_NODE_RANK` |
+    `DSTACK_GPUS_PER_NODE`
+"""
+
 
 def read(clues: Clues) -> None:
     """Take the nodes' addresses, this node's rank and its GPUs, from dstack's variables.

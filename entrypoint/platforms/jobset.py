@@ -10,7 +10,16 @@ spec's hosts.
 from __future__ import annotations
 
 from entrypoint.base.model import Facts
-from entrypoint.platforms._clues import Clues, job_of, may_be_jobset
+from entrypoint.platforms._clues import INDEX, POD_SECRET, Clues, job_of, may_be_jobset
+
+LAYER = 6
+MARKS = (INDEX,)
+STARTS_ANY_PROGRAM = True
+SECRET = POD_SECRET
+ROWS = """
+`jobset` | `JOB_COMPLETION_INDEX`, with a host name of four parts | none | its host name among
+    `hosts` | the devices | `hosts`: `entrypoint deploy kubernetes --kind jobset` gives them
+"""
 
 
 def matches(facts: Facts) -> bool:

@@ -10,9 +10,17 @@ ENTRYPOINT_HOSTS.
 from __future__ import annotations
 
 from entrypoint.base.model import Facts
-from entrypoint.platforms._clues import INDEX, Clues, job_of, may_be_jobset
+from entrypoint.platforms._clues import INDEX, POD_SECRET, Clues, job_of, may_be_jobset
 
 ALSO = ("k8s", "k3s")  # other names
+LAYER = 6
+MARKS = (INDEX,)
+STARTS_ANY_PROGRAM = True
+SECRET = POD_SECRET
+ROWS = """
+`kubernetes` | `JOB_COMPLETION_INDEX` | none | `JOB_COMPLETION_INDEX` | the devices |
+    `hosts`: [`entrypoint deploy kubernetes`](../how-to/kubernetes.md) gives them
+"""
 
 
 def matches(facts: Facts) -> bool:

@@ -5,6 +5,11 @@ from __future__ import annotations
 
 from entrypoint.platforms._clues import Clues
 
+STARTS_ANY_PROGRAM = True
+ROWS = """
+`local` | nothing else | none | its host name among `hosts` | the devices | `hosts`
+"""
+
 
 def read(clues: Clues) -> None:
     """Take nothing: topology finds this container among the spec's hosts by its name."""

@@ -39,6 +39,15 @@ _RUN_METHODS = (
 )
 _PS_MARKS = ("TF_PS_HOSTS", "VC_PS_HOSTS", "VC_PS_NUM")  # set in the containers of both tasks
 _NO_ORDER = "RANK_AFTER_ACC tells no node the order of all"
+LAYER = 0
+MARKS = ("MA_JOB_DIR", "MA_VJ_NAME", "MA_NUM_HOSTS", _V1)
+SCRIPT = ("MA_JOB_DIR", "ma-pre-start.sh")  # in one of the code folders below this one
+SECRET = "add ENTRYPOINT_SECRET to the job's variables"
+ROWS = """
+`modelarts` | `MA_JOB_DIR`, `MA_VJ_NAME` or `MA_NUM_HOSTS`; `DLS_TASK_NUMBER` |
+    `VC_WORKER_HOSTS`, or by rule from `MA_VJ_NAME`; `BATCH_CUSTOM<N>_HOSTS` | `MA_TASK_INDEX`,
+    `VC_TASK_INDEX`, `DLS_TASK_INDEX` | `MA_NUM_GPUS`
+"""
 
 
 def read(clues: Clues) -> None:

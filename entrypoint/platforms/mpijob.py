@@ -16,11 +16,20 @@ from __future__ import annotations
 
 from entrypoint.base.errors import ConfigError
 from entrypoint.platforms import _hostfile
-from entrypoint.platforms._clues import Clues, Reason, job_name, label, numbered
+from entrypoint.platforms._clues import POD_SECRET, Clues, Reason, job_name, label, numbered
 from entrypoint.platforms._hostfile import HOSTFILE, Hostfile
 
 _ROLE = "K_MPI_JOB_ROLE"
 _LAUNCHER = "-launcher"
+LAYER = 1
+MARKS = (_ROLE,)
+FILES = (HOSTFILE,)
+SECRET = POD_SECRET
+ROWS = """
+`mpijob` | `K_MPI_JOB_ROLE` | `/etc/mpi/hostfile` | its host name | `slots=` |
+    `runLauncherAsWorker: true`; on workers `hosts`, or ConfigMap `<job>-config` at `/etc/mpi`:
+    [`entrypoint deploy kubernetes --kind mpijob`](../how-to/kubernetes.md#other-kinds)
+"""
 
 
 def read(clues: Clues) -> None:

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 
 from entrypoint.base.model import Facts
 from entrypoint.platforms import _kubeflow
-from entrypoint.platforms._clues import Clues, label, number, numbered
+from entrypoint.platforms._clues import POD_SECRET, Clues, label, number, numbered
 
 _NODES = "PET_NNODES"
 _RENDEZVOUS = "PET_RDZV_ENDPOINT"
@@ -26,6 +26,14 @@ _MASTER = "-master-0"
 # PyTorchJob.
 _OTHERS = ("JOB_COMPLETION_INDEX", "VC_TASK_INDEX", "VK_TASK_INDEX")
 _OTHERS_FOLDER = "/etc/volcano/"
+LAYER = 2
+MARKS = (_NODES, _RENDEZVOUS)
+SECRET = POD_SECRET
+ROWS = """
+`pytorchjob` | `PET_NNODES` or `PET_RDZV_ENDPOINT`, with a PyTorchJob's host name | by rule
+    from it | `RANK` | `PET_NPROC_PER_NODE` | `hosts`, for an elastic job whose size is not
+    fixed
+"""
 
 
 def matches(facts: Facts) -> bool:

@@ -16,6 +16,15 @@ from entrypoint.base.text import from_json, some
 from entrypoint.platforms._clues import Clues, by_number
 
 _CONFIG = "/opt/ml/input/config/resourceconfig.json"
+LAYER = 0
+MARKS = ("TRAINING_JOB_NAME", "SM_HOSTS")
+FILES = (_CONFIG,)
+SECRET = "give ENTRYPOINT_SECRET in the job's environment"
+READS_REASONS = True
+ROWS = """
+`sagemaker` | `resourceconfig.json` with `TRAINING_JOB_NAME`, or `SM_HOSTS` | that file,
+    sorted by number | `current_host` | `SM_NUM_GPUS`, else the devices
+"""
 
 
 def matches(facts: Facts) -> bool:

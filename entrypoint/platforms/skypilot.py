@@ -11,6 +11,14 @@ from __future__ import annotations
 
 from entrypoint.platforms._clues import Clues
 
+LAYER = 0
+MARKS = ("SKYPILOT_NODE_RANK", "SKYPILOT_TASK_ID")
+SECRET = "name ENTRYPOINT_SECRET under the task's secrets"
+ROWS = """
+`skypilot` | `SKYPILOT_NODE_RANK` | `SKYPILOT_NODE_IPS` | `SKYPILOT_NODE_RANK` |
+    `SKYPILOT_NUM_GPUS_PER_NODE`
+"""
+
 
 def read(clues: Clues) -> None:
     """Take the nodes' addresses, this node's rank and its GPUs, from SkyPilot's variables.

@@ -19,6 +19,14 @@ _COUNTS = ("SLURM_STEP_NUM_NODES", "SLURM_JOB_NUM_NODES", "SLURM_NNODES")
 _COMPONENTS = ("SLURM_HET_SIZE", "SLURM_PACK_SIZE")  # the second is the old name
 _LONGEST_TIME = 12  # digits
 _SRUN = "srun --ntasks-per-node=1"
+LAYER = 5
+MARKS = ("SLURM_JOB_ID",)
+SECRET = "export ENTRYPOINT_SECRET in the batch script, before srun"
+ROWS = """
+`slurm` | `SLURM_STEP_ID` or `SLURM_NODEID`, with `SLURM_JOB_ID` | `SLURM_STEP_NODELIST` |
+    `SLURM_NODEID` | `SLURM_GPUS_ON_NODE` | `srun --ntasks-per-node=1`: [`entrypoint deploy
+    slurm`](../how-to/slurm.md)
+"""
 
 
 def matches(facts: Facts) -> bool:

@@ -15,7 +15,7 @@ accelerators.
 from __future__ import annotations
 
 from entrypoint.base.model import Facts
-from entrypoint.platforms._clues import Clues, Reason, label
+from entrypoint.platforms._clues import POD_SECRET, Clues, Reason, label
 from entrypoint.platforms._cluster import Cluster, names_hosts, parse
 
 _CONFIG = "TF_CONFIG"
@@ -23,6 +23,12 @@ _CHIEFS = ("chief", "master")  # before version 2, TensorFlow's chief was master
 _WORKERS = (*_CHIEFS, "worker")  # in the order of node ranks
 _TASKS = (*_WORKERS, "ps")
 _ALONE = "evaluator"
+LAYER = 3
+MARKS = (_CONFIG,)
+SECRET = POD_SECRET
+ROWS = """
+`tfjob` | `TF_CONFIG` | its cluster | its task | the devices | `hosts`, for a sparse cluster
+"""
 
 
 def matches(facts: Facts) -> bool:

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from entrypoint.base.model import Facts
 from entrypoint.platforms import _hostfile, _kubeflow
-from entrypoint.platforms._clues import Clues, Reason, label, numbered
+from entrypoint.platforms._clues import POD_SECRET, Clues, Reason, label, numbered
 
 _WORKERS = "DMLC_NUM_WORKER"
 # Of each runtime but torch's: the address -> what counts, this node's number, the launcher.
@@ -31,6 +31,19 @@ _VARIABLES = {
 }
 _LAUNCHER = "-launcher-0-0"
 _NODE = "-node-0-"
+LAYER = 2
+MARKS = ("PET_NODE_RANK", *_VARIABLES, "JOB_COMPLETION_INDEX")
+FILES = (_hostfile.HOSTFILE,)
+SECRET = POD_SECRET
+ROWS = """
+`trainer` | `PET_NODE_RANK`, `JAX_COORDINATOR_ADDRESS` or `DMLC_TRACKER_URI`, with a
+    TrainJob's host name | by rule from it | `PET_NODE_RANK`, `JAX_PROCESS_ID`, `DMLC_TASK_ID` |
+    `PET_NPROC_PER_NODE`, else 1 | nothing; `entrypoint deploy kubernetes --kind trainjob`
+    writes one
+`trainer`, MPI runtime | `/etc/mpi/hostfile` with a TrainJob's host names | that file | its
+    host name | `slots=` | `runLauncherAsNode: true`, and `entrypoint run` as the nodes'
+    command; on nodes `hosts`, or ConfigMap `<job>-mpi-hostfile` at `/etc/mpi`
+"""
 
 
 def matches(facts: Facts) -> bool:

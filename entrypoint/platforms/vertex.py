@@ -21,6 +21,13 @@ from entrypoint.platforms._cluster import parse
 
 _SPEC = "CLUSTER_SPEC"
 _POOLS = ("workerpool0", "workerpool1")  # the primary replica is the first node
+LAYER = 0
+MARKS = (_SPEC,)
+SECRET = "give ENTRYPOINT_SECRET in the env of each worker pool"
+ROWS = """
+`vertex` | `CLUSTER_SPEC` | worker pools 0 and 1 | its task | the devices |
+    `ENTRYPOINT_SSH_PORT=2222`
+"""
 
 
 def matches(facts: Facts) -> bool:

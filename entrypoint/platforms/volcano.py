@@ -17,7 +17,7 @@ from collections.abc import Mapping
 
 from entrypoint.base.model import Facts
 from entrypoint.base.text import some
-from entrypoint.platforms._clues import Clues, by_number, label
+from entrypoint.platforms._clues import POD_SECRET, Clues, by_number, label
 
 _INDEX = ("VC_TASK_INDEX", "VK_TASK_INDEX")
 _FOLDER = "/etc/volcano/"
@@ -25,6 +25,15 @@ _END = ".host"
 _LISTED = re.compile("VC_(.+)_(?:HOSTS|NUM)")
 _SHOWN = 4  # variables in one message
 _Tasks = dict[str, tuple[str, ...]]  # a task's name, in the form of variables -> its hosts
+LAYER = 4
+MARKS = (*_INDEX, "KUBERNETES_SERVICE_HOST")
+FILES = (_FOLDER,)
+SECRET = POD_SECRET
+ROWS = """
+`volcano` | `VC_TASK_INDEX`, or `/etc/volcano/<task>.host` in a Pod | `VC_<TASK>_HOSTS` or
+    `/etc/volcano/<task>.host`, of all tasks | its host name | the devices | the plugin `svc`,
+    also `env` on the host's network: `entrypoint deploy kubernetes --kind volcano`
+"""
 
 
 def matches(facts: Facts) -> bool:

@@ -25,6 +25,12 @@ _ROLES = {
 }
 _OTHERS = ("SERVER", "SCHEDULER", "EVALUATOR")
 _Roles = Mapping[str, tuple[str, ...]]  # role -> its hosts
+LAYER = 0
+MARKS = ("MLP_ROLE",)
+SECRET = "give ENTRYPOINT_SECRET in the task's Envs"
+ROWS = """
+`volcengine` | `MLP_ROLE` | `MLP_<ROLE>_ALL_HOSTS` | `MLP_ROLE_INDEX` | `MLP_<ROLE>_GPU`
+"""
 
 
 def read(clues: Clues) -> None:

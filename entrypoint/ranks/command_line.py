@@ -82,7 +82,7 @@ def store(topology: Topology, launch: Launch, number: int, program: str) -> None
 
     Of its environment, what the container was given is stored by name alone.
     """
-    if launch.ranks.reports == "programs":
+    if not launch.ranks.kind.have_supervisors:
         rank = launch.programs[number].rank
         number = topology.me if rank is None else rank
     argv, env = _program(os.fsdecode(bytes.fromhex(program)).split("\0"))

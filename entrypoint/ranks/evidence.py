@@ -45,8 +45,8 @@ class NodeProbe:
         topology = self._topology
         folders = dict.fromkeys((topology.workdir, topology.log_dir, topology.run_dir, "/tmp"))
         return Evidence(
-            oom_kills=int(self._limits.memory.oom_killed() is not None),
-            refused_processes=int(self._limits.processes.refused() is not None),
+            oom_kills=bool(self._limits.memory.oom_killed()),
+            refused_processes=bool(self._limits.processes.refused()),
             shm_free=shm.get("shm_free"),
             shm_size=shm.get("shm_total"),
             disk_full=tuple(

@@ -66,7 +66,7 @@ class ProgramReports:
         self._draft = draft
         self._callbacks = callbacks
         # Whether ranks report by themselves, and not this node's programs.
-        self.by_ranks = draft.launch.ranks.reports == "ranks"
+        self.by_ranks = draft.launch.ranks.kind.by_daemons
         # Whether the end of rank 0, which is here, is the job's success.
         self._ends_with_first = draft.launch.ends_with_first and draft.topology.is_leader
         self._log = callbacks.log

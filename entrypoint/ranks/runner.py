@@ -83,11 +83,12 @@ class Programs:
             case messages.Ping(number):
                 self.node.read()  # reports of ranks are sent before this answer
                 self.watcher.tell_steps()
-                self._tell(messages.Pong(self.idle(), number, len(self.reports.failed_ranks)))
+                failed, memory = len(self.reports.failed_ranks), self.reports.limits.memory.use()
+                self._tell(messages.Pong(self.idle(), number, failed, memory))
             case messages.Signal(name):
                 # Not to the launcher of these ranks, which the signal would end.
-                is_both = self._draft.launch.ranks.reports == "both"
-                ranks = self.reports.program_ranks if is_both else self.reports.ranks
+                is_inside = self._draft.launch.ranks.kind.in_programs
+                ranks = self.reports.program_ranks if is_inside else self.reports.ranks
                 ranks.signal(signal.Signals[name])
             case messages.Stacks():
                 self._background(self.watcher.tell_stacks())

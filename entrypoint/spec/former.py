@@ -52,6 +52,7 @@ _NO_BINDING = (
 REMOVED = {
     "kubernetes": _KUSTOMIZE,
     "kubernetes.patch": _KUSTOMIZE,
+    "stall.stacks": "remove it: with stall.minutes, each Python of a rank prints its own stack",
     "torch.version": "remove it: the launcher asks the installed torch",
     "cpu": _NO_BINDING,
     "cpu.bind": _NO_BINDING,

@@ -202,26 +202,16 @@ class StallSpec:
       Text of a line that a rank prints as it makes progress, with `{step}` in place of the number,
       such as `step {step}/`. A rank that has printed such a line, and then prints none for
       `minutes`, has stalled even if it prints other things.
-    stacks:
-      How Python stacks are read. `py-spy` needs the right to trace processes; `signal` has each
-      Python print its own stack, for which a folder is put before its PYTHONPATH; `auto` tries both
-      in this order; `never` reads none.
     """
 
     minutes: Annotated[float, Rule(ge=0)] = 0.0
     action: Literal["warn", "stop"] = "warn"
     line: Annotated[str | None, Rule("text such as step {step}/", check=_check_line)] = None
-    stacks: Literal["auto", "py-spy", "signal", "never"] = "auto"
 
     @property
     def any(self) -> bool:
         """Return whether a program's output must be watched."""
         return self.minutes > 0 or self.line is not None
-
-    @property
-    def signals(self) -> bool:
-        """Return whether ranks must be able to print their own stacks."""
-        return self.minutes > 0 and self.stacks in ("auto", "signal")
 
 
 @dataclass(frozen=True)

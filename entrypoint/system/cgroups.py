@@ -25,6 +25,11 @@ NO_LIMIT = 1 << 62
 _MEMORY_EVENTS = {2: "memory.events", 1: "memory.oom_control"}
 _MEMORY_LIMIT = {2: "memory.max", 1: "memory.limit_in_bytes"}
 _MEMORY_PEAK = {2: "memory.peak", 1: "memory.max_usage_in_bytes"}
+# Limit -> the file with the use, and the line of memory.stat with the page cache that gives way.
+_MEMORY_USE = {
+    "memory.max": ("memory.current", "inactive_file"),
+    "memory.limit_in_bytes": ("memory.usage_in_bytes", "total_inactive_file"),
+}
 _PROCESSES_EVENTS = dict.fromkeys((2, 1), "pids.events")
 _PROCESSES_LIMIT = dict.fromkeys((2, 1), "pids.max")
 _MOUNTS = {2: "cgroup2", 1: "cgroup"}  # kinds of file system
@@ -34,13 +39,8 @@ class _Counter:
     """A line of a file of this process's cgroup, and its value when the watch began."""
 
     def __init__(self, root: Path, controller: str, files: Mapping[int, str], line: str) -> None:
-        places = (
-            folder / name
-            for version, name in files.items()
-            for folder in _folders(root, version, controller)
-        )
         self._root = root
-        self._file = next(filter(Path.is_file, places), None)
+        self._file = next(filter(Path.is_file, _files(controller, files, root)), None)
         self._line = line
         self._before = self._value()
 
@@ -56,6 +56,20 @@ class Memory(_Counter):
 
     def __init__(self, root: Path = Path("/")) -> None:
         super().__init__(root, "memory", _MEMORY_EVENTS, "oom_kill")
+        self._limits = _files("memory", _MEMORY_LIMIT, root)
+
+    def use(self) -> tuple[int, int] | None:
+        """Return the bytes that are used of this cgroup's limit, without page cache that gives way,
+        and the limit; with nested limits, where the least is left. None without a limit."""
+        found = []
+        for file in self._limits:
+            use, cache = _MEMORY_USE[file.name]
+            with contextlib.suppress(OSError, ValueError):  # "max" is no limit
+                if (limit := int(file.read_text())) < NO_LIMIT:
+                    free = proc.number(file.with_name("memory.stat"), cache) or 0
+                    used = max(0, int(file.with_name(use).read_text()) - free)
+                    found.append((limit - used, used, limit))
+        return min(found)[1:] if found else None
 
     def oom_killed(self) -> str | None:
         """Return a sentence if the kernel killed a process for memory since the watch began; else
@@ -129,11 +143,18 @@ def _folders(root: Path, version: int, controller: str) -> list[Path]:
             base = root / place.lstrip("/")
             inner = base / relative.lstrip("/")
             inner = inner if inner.is_dir() else base
-            return [
-                inner,
-                *(folder for folder in inner.parents if folder == base or base in folder.parents),
-            ]
+            return [each for each in (inner, *inner.parents) if each.is_relative_to(base)]
     return []
+
+
+def _files(controller: str, names: Mapping[int, str], root: Path) -> list[Path]:
+    """Return the paths of a file (names by cgroup version) in this process's cgroup and its
+    parents, in order."""
+    return [
+        folder / name
+        for version, name in names.items()
+        for folder in _folders(root, version, controller)
+    ]
 
 
 def _lines(file: Path) -> list[str]:
@@ -156,16 +177,12 @@ def _lowest(controller: str, files: Mapping[int, str], root: Path) -> int | None
 
 
 def readings(controller: str, names: Mapping[int, str], root: Path = Path("/")) -> list[str]:
-    """Return the content of a file (names by cgroup version) in this process's cgroup and its
-    parents, in order."""
-    for version, name in names.items():
-        texts = []
-        for folder in _folders(root, version, controller):
-            with contextlib.suppress(OSError):
-                texts.append((folder / name).read_text().strip())
-        if texts:
-            return texts
-    return []
+    """Return the content of such files."""
+    texts = []
+    for file in _files(controller, names, root):
+        with contextlib.suppress(OSError):
+            texts.append(file.read_text().strip())
+    return texts
 
 
 def cpu_limit(root: Path = Path("/")) -> float | None:

@@ -13,8 +13,7 @@ from entrypoint.base.errors import ConfigError, EntrypointError
 from entrypoint.base.model import Facts, Launch, Outcome, Plan, Program
 from entrypoint.base.text import Log
 from entrypoint.base.values import replace
-from entrypoint.plan import environment, settle, with_installed
-from entrypoint.plan.unused import unused
+from entrypoint.plan import environment, settle, warnings, with_installed
 from entrypoint.spec import JobSpec
 from entrypoint.system import keys, preflight, process, sshd
 from entrypoint.system.files import RunDir, RunDirTaken, explained
@@ -57,7 +56,7 @@ def machine(spec: JobSpec, facts: Facts, plan: Plan, log: Log) -> Outcome | None
     try:
         _check_device(spec, plan)
         _check_interface(spec, facts, plan)
-        for warning in (*preflight.check(plan), *unused(spec, plan)):
+        for warning in (*preflight.check(plan), *warnings(spec, plan)):
             log(f"warning: {warning}")
     except EntrypointError as error:
         return error.outcome
@@ -127,7 +126,7 @@ def programs(spec: JobSpec, facts: Facts, plan: Plan) -> Outcome | None:
     # In mode exec this process becomes the program, which reports a missing script itself.
     unread = None if plan.mode == "exec" else process.cannot_read(spec.command, plan.workdir)
     # they start here, too
-    ranks = (Program(spec.command),) if plan.launch.ranks.reports == "ranks" else ()
+    ranks = (Program(spec.command),) if plan.launch.ranks.kind.by_daemons else ()
     refused = (program(facts, plan, entry) for entry in (*plan.launch.programs, *ranks))
     return unread or next(filter(None, refused), None)
 

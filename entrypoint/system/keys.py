@@ -20,12 +20,11 @@ from ctypes import CDLL, byref, c_char_p, c_int, c_size_t, c_void_p, create_stri
 from functools import cache
 from typing import Any
 
-from entrypoint.base import values
+from entrypoint.base import registry, values
 from entrypoint.base.errors import ConfigError, NoInputError
 from entrypoint.base.model import Topology
 from entrypoint.base.secret import HIDDEN, hides, weakness
 from entrypoint.base.values import dataclass
-from entrypoint.platforms import SECRETS
 from entrypoint.spec import JobSpec
 from entrypoint.system.files import read
 
@@ -83,9 +82,9 @@ def require(spec: JobSpec, topology: Topology) -> None:
     # the spec refuses half a pair of keys
     if spec.secret or spec.secret_file or spec.ssh.client_key:
         return
-    hint = SECRETS.get(
-        topology.platform, "give all nodes one ENTRYPOINT_SECRET_FILE or ENTRYPOINT_SECRET"
-    )
+    platform = registry.load("platforms", topology.platform)
+    anywhere = "give all nodes one ENTRYPOINT_SECRET_FILE or ENTRYPOINT_SECRET"
+    hint = getattr(platform, "SECRET", anywhere)
     raise ConfigError(
         f"EP300 no secret configured (required for {len(topology.nodes)} nodes)",
         "no secret and no key files",

@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 
 from entrypoint.base.errors import EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND
 from entrypoint.base.model import Outcome
+from entrypoint.base.text import escaped
 from entrypoint.system import proc
 from entrypoint.system.prctl import CHILD_SUBREAPER, DUMPABLE, NAME, prctl
 
@@ -40,7 +41,7 @@ def cannot_start(
     not exist, otherwise 126."""
     status = EXIT_NOT_FOUND if isinstance(error, FileNotFoundError) else EXIT_NOT_EXECUTABLE
     reason = proc.why_not_started(argv, error, env or {}, cwd)
-    return Outcome(status, f"EP440 cannot start {argv[0]}: {reason}", program=True)
+    return Outcome(status, escaped(f"EP440 cannot start {argv[0]}: {reason}"), program=True)
 
 
 def environment() -> dict[str, str]:

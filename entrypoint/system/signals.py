@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from entrypoint.base.model import Outcome
-from entrypoint.base.text import Log
+from entrypoint.base.text import Log, signal_name
 
 if TYPE_CHECKING:
     import asyncio
@@ -38,7 +38,7 @@ class StoppedBySignal(BaseException):
     """A signal stops this process before the job has started; no `except Exception` catches it."""
 
     def __init__(self, signum: int) -> None:
-        name = signal.Signals(signum).name
+        name = signal_name(signum)
         self.outcome = Outcome(
             128 + signum, f"EP611 ended by {name} ({128 + signum}) before the job started"
         )
@@ -147,7 +147,7 @@ class Signals:
             self._delivered += 1
             if self._delivered > self._shown:
                 self._shown = self._delivered
-                name = signal.Signals(signum).name
+                name = signal_name(signum)
                 self._log(
                     f"{name} again: not waiting for the grace to end"
                     if again

@@ -26,11 +26,12 @@ _VALUED = {
     "--network-alias",
     "--device",
     "--entrypoint",
+    "--volumes-from",
 }
 
 
 # they need nodes, or a boot to ask about
-_PARSED = ("check", "local", "netcheck", "report", "status")
+_PARSED = ("check", "local", "netcheck", "report", "rerun", "status")
 
 
 def entrypoint(words: list[str], env: dict[str, str]) -> int:

@@ -12,6 +12,7 @@ from shlex import split
 
 import pytest
 
+from tests import TREE
 from tests.cluster import SECRET, Cluster, Make, clean_environment, skip_with_open_mpi_5
 from tests.process.bench import executable
 
@@ -137,8 +138,8 @@ def test_what_dash_x_sets_by_value_wins_and_what_it_forwards_does_not(cluster: M
     ]
 
 
-def test_run_mpi_sh_by_hand_boots_the_whole_job(cluster: Make) -> None:
-    job = cluster(2)
+def _run_mpi(job: Cluster, *program: str, **more: str) -> None:
+    """Start the rendered run_mpi.sh on two nodes, with what ModelArts sets."""
     script = f'exec {sys.executable} -m entrypoint "$@"'
     command = executable(job.folder / "bin/entrypoint", script)
     words = [command, "render", "--out", job.folder]
@@ -158,10 +159,41 @@ def test_run_mpi_sh_by_hand_boots_the_whole_job(cluster: Make) -> None:
             "MY_SSHD_PORT": str(job.port),
             # two nodes on one machine cannot both listen on every address
             "ENTRYPOINT_HOSTS": "127.0.0.2=127.0.0.2,127.0.0.3=127.0.0.3",
+            **more,
         }
-        job.start(rank, env=env, argv=("bash", "run_mpi.sh", "sh", "-c", WHERE))
+        job.start(rank, env=env, argv=("bash", "run_mpi.sh", *program))
+
+
+def test_run_mpi_sh_by_hand_boots_the_whole_job(cluster: Make) -> None:
+    job = cluster(2)
+    _run_mpi(job, "sh", "-c", WHERE)
     assert job.ends() == {0: 0, 1: 0}, job.both()
     assert placed(job) == [(0, 0), (1, 0), (2, 1), (3, 1)]
+
+
+@pytest.mark.parametrize("status", [0, 7])
+def test_each_line_of_the_documents_script_has_its_line_here(cluster: Make, status: int) -> None:
+    """Operators look for them: the page has each, and ours is in the log, the last one with the
+    time and status of the exit."""
+    page = (TREE / "docs/reference/mpirun.md").read_text()
+    table = page.partition("### Lines in the log")[2].partition("\n#")[0]
+    rows = [re.split(r" (?<!\\)\| ", row) for row in table.splitlines() if row.startswith("| `")]
+    original = (TREE / "tests/samples/modelarts/run_mpi.sh").read_text()
+    for line in re.findall(r"(?:echo|printf) \"(\[run_mpi\] [^$:,`\"]+)", original):
+        assert any(line in row[0] for row in rows), line
+    job = cluster(2)
+    ends = f"[ $OMPI_COMM_WORLD_RANK != 3 ] || exit {status}"
+    _run_mpi(job, "sh", "-c", ends, ENTRYPOINT_LOGS_TIMESTAMPS="utc")
+    assert job.ends() == {0: status, 1: status}, job.both()
+    ours = [span for row in rows for span in re.findall("`([^`]*…[^`]*)`", row[1])]
+    assert len(ours) > 4
+    for each in ours:
+        pattern = re.escape(each.replace(r"\|", "|")).replace("…", ".+")
+        is_here = {"EP600": status != 0, "done:": status == 0}.get(each.split()[0], True)
+        assert bool(re.search(pattern, job.err(0))) == is_here, f"{each}\n{job.both()}"
+    last = job.err(0).splitlines()[-1]
+    end = r"done: .+" if status == 0 else r"EP600 .+; exit 7"
+    assert re.fullmatch(rf"\d{{4}}-\d\d-\d\dT[\d:.]+Z \[entrypoint worker-0\] {end}", last)
 
 
 @pytest.mark.promise(

@@ -3,18 +3,21 @@ behind."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import secrets
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from tests.cluster import RUN, Cluster, Make, skip_with_open_mpi_5, until
 from tests.process.bench import Process
+from tests.staged import memory_limit
 
 # Says that it is up, saves when it is told to stop, and needs a second for it.
 SAVES = (
@@ -162,7 +165,9 @@ def test_a_daemon_that_is_killed_is_named_at_once_with_its_node(cluster: Make) -
     all_up(job)
     os.kill(child(job, 1, "orted", "prted"), signal.SIGKILL)
     assert job.ends() == {0: 75, 1: 75, 2: 75}, job.both()
-    words = "EP608 mpirun's daemon orted on worker-1 (node-1) was ended by SIGKILL (137); exit 75"
+    words = (
+        "EP608 mpirun's daemon orted on worker-1 (node-1) exited with 137 (128 + SIGKILL); exit 75"
+    )
     assert all(words in job.err(node) for node in range(3)), job.both()
     assert job.survivors() == []
 
@@ -195,6 +200,50 @@ def test_a_limit_on_processes_that_keeps_ranks_from_starting_is_named(cluster: M
         job.close()
         until(lambda: (group / "cgroup.procs").read_text() == "", 60, "the end of the last process")
         group.rmdir()
+
+
+def test_a_container_that_is_killed_as_a_whole_has_told_how_full_its_memory_was(
+    cluster: Make,
+) -> None:
+    """As by memory.oom.group: no process is left there that could say why."""
+    job = cluster(2, slots=1)
+    program = "import time; x = b'x' * (64 << 20); print('up', flush=True); time.sleep(600)"
+    fills = (sys.executable, "-c", program)
+    beat, grace = "ENTRYPOINT_TIMEOUTS_HEARTBEAT", "ENTRYPOINT_TIMEOUTS_GRACE"
+    with memory_limit(1 << 30) as group:
+        if group is None:
+            pytest.skip("no cgroup of our own can be made here")
+        enters = f'echo $$ >{group}/cgroup.procs; exec "$@"'
+        argv = (*RUN, "--launcher", "plain", "--", *fills)
+        job.start(1, argv=("sh", "-c", enters, "sh", *argv), env={beat: "2"})
+        job.start(0, *fills, launcher="plain", env={beat: "2", grace: "1"})
+        until(lambda: "up" in job.out(1), 60, "the memory's use")
+        _leave_little(group)
+        time.sleep(3.0)  # who has not answered in this time is lost
+        while pids := (group / "cgroup.procs").read_text().split():
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(int(pid), signal.SIGKILL)
+        assert job.ends() == {0: 75, 1: -signal.SIGKILL}, job.both()
+    words = (
+        r"EP602 worker-1 \(node-1\) is lost: its session ended, last message \d\.\ds before; its"
+        r" container used (\d+)(\.\d)? MiB of (\d+)(\.\d)? MiB at its last answer, \d\.\ds before; exit 75"
+    )
+    found = re.search(words, job.err(0))
+    assert found, job.both()
+    assert 64 <= int(found[1]) <= int(found[3]) < 1000
+
+
+def _leave_little(group: Path) -> None:
+    """Let a cgroup have little more memory than it uses."""
+    is_new = (group / "memory.max").exists()
+    use, limit = ("memory.current", "memory.max")
+    if not is_new:
+        use, limit = ("memory.usage_in_bytes", "memory.limit_in_bytes")
+    stat = dict(map(str.split, (group / "memory.stat").read_text().splitlines()))
+    cache = int(stat["inactive_file" if is_new else "total_inactive_file"])
+    used = int((group / use).read_text()) - cache
+    (group / limit).write_text(str(used + used // 20))
 
 
 def test_a_peer_with_another_secret_is_not_of_this_job(cluster: Make) -> None:

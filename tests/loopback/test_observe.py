@@ -310,7 +310,7 @@ def test_prometheus_scrapes_a_running_job(local: Make, scrape: Scrape) -> None:
             asked = expression.replace("$namespace", ".*").replace("$job", NAME)
             seen(functools.partial(prometheus.samples, asked), expression)
     job.interrupt()
-    assert job.ends() == 143
+    assert job.ends() == 130
 
 
 # --------------------------------------------------------------------------------------------------

@@ -330,7 +330,10 @@ def test_a_script_started_by_hand_fails_as_torch_does_and_says_so(
     (job.folder / "sitecustomize.py").write_text(LOWERED)
     asked = ("--out", str(job.folder), "--hosts", job.hosts, "--slots", "1", "--node-rank", "0")
     subprocess.run([sys.executable, "-m", "entrypoint", "render", *asked], check=True)
-    where = {"MASTER_PORT": port, "PYTHON": torch_python}
+    ours = dict.fromkeys(
+        ("ENTRYPOINT_TIMEOUTS_PEERS", "ENTRYPOINT_TIMEOUTS_GRACE", "ENTRYPOINT_RUN_DIR"), "(unset)"
+    )
+    where = {"MASTER_PORT": port, "PYTHON": torch_python, **ours}
     for rank in range(2):
         argv = ("bash", str(job.folder / "torchrun.sh"), "sh", "-c", "[ $RANK = 0 ] || exit 9")
         job.start(

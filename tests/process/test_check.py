@@ -3,6 +3,7 @@ ends."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
@@ -13,8 +14,13 @@ from typing import Any
 
 import pytest
 
-from entrypoint.features.health import kernel
-from entrypoint.features.health.observation import Port
+from entrypoint import spec as specs
+from entrypoint.base.model import Facts
+from entrypoint.features.health import probes
+from entrypoint.features.health.probe import Inputs
+from entrypoint.features.health.probes.container import Cpus, Memory
+from entrypoint.features.health.probes.network import Port, Rdma
+from entrypoint.plan import settle
 from entrypoint.system import preflight
 from tests import command
 from tests.cluster import BEGIN, SMALL, free_port, until
@@ -215,7 +221,7 @@ def test_ports_of_rdma_devices_as_the_kernel_shows_them(tmp_path: Path) -> None:
     (tmp_path / "dev/infiniband").mkdir(parents=True)
     for name in ("uverbs0", "uverbs1", "rdma_cm"):
         (tmp_path / "dev/infiniband" / name).touch()
-    found = kernel.rdma(tmp_path)
+    found = Rdma.read(INPUTS, tmp_path)
     assert found["ports"] == (
         Port("mlx5_0", "1", "InfiniBand", "ACTIVE", "400 Gb/sec (4X NDR)"),
         Port("mlx5_bond_0", "1", "Ethernet", "DOWN", "40 Gb/sec (4X QDR)"),
@@ -223,6 +229,35 @@ def test_ports_of_rdma_devices_as_the_kernel_shows_them(tmp_path: Path) -> None:
         Port("siw0", "1", "", "INIT", ""),
     )
     assert preflight.locked_memory(tmp_path)["rdma_files"] == 2
+
+
+FACTS = Facts(env={}, hostname="a", cwd="/", uid=1000, user="ma-user", home="/home/ma-user")
+SPEC = specs.load("launcher: plain\nslots: 2\ncommand: [x]\n", "job.yaml", {}, {})
+INPUTS = Inputs(SPEC, FACTS, settle(SPEC, FACTS), 0.0)
+
+
+def test_of_a_failed_boot_only_what_is_wrong_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Too few CPUs make a job slow, and fail no boot; nor does a probe that has no end."""
+
+    async def found(inputs: Inputs, kinds: Any) -> dict[str, Any]:
+        late = {"name": "disks", "value": "no end within 2s"}
+        return {"shm_free": 2**20, "cpus": 4, "cpu_limit": 0.5, "pids": -1, "unseen": [late]}
+
+    monkeypatch.setattr(probes, "observe", found)
+    assert [each.id for each in probes.lacking(INPUTS)] == ["shared-memory"]
+
+
+def test_a_probe_that_fails_is_named_and_the_others_are_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fails(inputs: Inputs) -> dict[str, Any]:
+        raise LookupError("no such file")
+
+    monkeypatch.setattr(Memory, "read", staticmethod(fails))
+    fields = asyncio.run(probes.observe(INPUTS, [Memory, Cpus]))
+    assert fields["unseen"] == [{"name": "memory", "value": "LookupError: no such file"}]
+    assert fields["cpus"] >= 1
+    assert probes.results(fields)[Cpus] == Cpus(fields["cpus"], fields["cpu_limit"])
 
 
 @pytest.mark.promise("no tool, library or file system that hangs holds up a check")

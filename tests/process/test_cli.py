@@ -20,6 +20,7 @@ import pytest
 import yaml
 
 from entrypoint import cli
+from entrypoint.cli.parser import NAMES
 from tests import TREE, apis
 from tests.cluster import free_port
 from tests.command import captured
@@ -144,7 +145,7 @@ def test_a_command_of_ours_taken_for_a_program(cwd: Path) -> None:
         said = f"cannot start {word}: No such file or directory{hint}; exit 127"
         assert (done.returncode, done.stderr) == (127, f"[entrypoint] EP440 {said}\n")
     listed = entrypoint(cwd, "fly").stderr.partition("use one of ")[2]
-    assert tuple(re.findall(r"[a-z]+", listed)) == tuple(cli.NAMES)
+    assert tuple(re.findall(r"[a-z]+", listed)) == tuple(NAMES)
 
 
 @pytest.mark.parametrize("flag", ["--version", "-V"])
@@ -447,7 +448,7 @@ CALLS = {
 }
 
 
-@pytest.mark.parametrize("command", cli.NAMES)
+@pytest.mark.parametrize("command", NAMES)
 def test_no_command_minds_which_standard_streams_are_closed(command: str, cwd: Path) -> None:
     """It ends as it does with all of them open, and never with an internal error."""
     statuses = []

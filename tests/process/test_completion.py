@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from entrypoint import cli
 from entrypoint.base import registry
+from entrypoint.cli.parser import NAMES
 from tests import TREE
 
 ASK = """
@@ -44,7 +44,7 @@ def completed(share: Path, *words: str) -> set[str]:
 @pytest.mark.parametrize(
     ("words", "offered"),
     [
-        (("entrypoint", ""), {*cli.NAMES}),
+        (("entrypoint", ""), {*NAMES}),
         (("entrypoint", "ru"), {"run"}),
         (("entrypoint", "run", "--lau"), {"--launcher"}),
         (("entrypoint", "run", "--launcher", "torch"), {"torchrun", "torchlaunch"}),
@@ -72,7 +72,7 @@ def test_the_man_page_has_every_command(share: Path) -> None:
     page = share / "man/man1/entrypoint.1"
     text = page.read_text()
     assert text.startswith('.TH ENTRYPOINT "1" "1970\\-01\\-02"')
-    for name in cli.NAMES:
+    for name in NAMES:
         assert f"COMMAND \\fI\\,'entrypoint {name}'" in text
     assert "ENTRYPOINT_LAUNCHER" in text
     if shutil.which("man"):

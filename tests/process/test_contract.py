@@ -27,7 +27,8 @@ REMOVED = {
     },
     "flags": {"deploy --patch", "local --late-dns", "report --otel"},
     "messages": {
-        "EP014 71", "EP023 78", "EP040 78", "EP041 69", "EP114 warning", "EP810 65", "EP811 65",
+        "EP014 71", "EP023 78", "EP040 78", "EP041 69", "EP114 warning", "EP617 warning", "EP810 65",
+        "EP811 65",
     },
     "json": {
         f"plan of {plan}.settings.{field}.{key}"

@@ -20,7 +20,7 @@ from shlex import quote, split
 import pytest
 import yaml
 
-from entrypoint.cli import NAMES
+from entrypoint.cli.parser import NAMES
 from tests import TREE
 from tests.command import captured
 from tests.command import run as entrypoint

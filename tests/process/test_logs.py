@@ -11,6 +11,7 @@ import re
 import resource
 import select
 import socket
+import struct
 import subprocess
 import sys
 import termios
@@ -339,6 +340,41 @@ def test_the_live_line_stays_below_all_others_and_goes(monkeypatch: pytest.Monke
     assert terminal.text() == "\r\033[K", (
         "and it has gone when this returns: a program may write there now"
     )
+
+
+def test_ctrl_c_leaves_nothing_of_the_live_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A terminal shows `^C` behind it, twice for a second Ctrl-C: what goes into the next row stays
+    when the line is erased."""
+    terminal = Terminal(monkeypatch)
+    fcntl.ioctl(terminal.fd, termios.TIOCSWINSZ, struct.pack("4H", 24, 40, 0, 0))
+    say = Logger(terminal.fd)
+    assert say.live is not None
+    say.live("1 of 2 nodes are here, 2s of 600s | waiting for worker-1 (no DNS)")
+    shown = terminal.text()
+    assert "of 600s" in shown, "control: most of it is shown"
+    for _ in range(2):
+        os.write(terminal._ours, b"\x03")
+        shown += terminal.text()
+    assert shown.endswith("^C^C")
+    say.live("")
+    assert "".join(_screen(shown + terminal.text(), 40)) == ""
+
+
+def _screen(text: str, columns: int) -> list[str]:
+    """The rows of a terminal on which the text was printed."""
+    rows, at = [""], 0
+    for token in re.findall(r"\x1b\[K|.", text, re.DOTALL):
+        if token == "\r":
+            at = 0
+        elif token == "\x1b[K":
+            rows[-1] = rows[-1][:at]
+        else:
+            if at == columns:
+                rows.append("")
+                at = 0
+            rows[-1] = rows[-1][:at] + token + rows[-1][at + 1 :]
+            at += 1
+    return rows
 
 
 def test_a_log_has_no_live_line(monkeypatch: pytest.MonkeyPatch) -> None:

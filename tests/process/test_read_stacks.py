@@ -1,5 +1,4 @@
-"""Stacks of real processes, by py-spy and by the signal; py-spy that may not trace, hangs or prints
-nonsense."""
+"""Stacks of real processes, by the signal; and processes that it would end, which never get it."""
 
 from __future__ import annotations
 
@@ -8,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,16 +18,21 @@ from entrypoint.ranks.stall.reader import read
 from entrypoint.system import proc
 from tests.cluster import until
 from tests.command import captured
-from tests.process.bench import Process, executable
+from tests.process.bench import Process
 
-SPY = f"{sys.prefix}/bin/py-spy"
 PROGRAM = """
-import os, sys, threading
+import faulthandler, os, signal, sys, threading
 def waits():
     print("up", flush=True)
     threading.Event().wait()
 def other():
     threading.Event().wait()
+if "handler" in sys.argv:
+    signal.signal(46, lambda *args: sys.exit(3))
+if "none" in sys.argv:
+    faulthandler.unregister(46)
+if "default" in sys.argv:
+    signal.signal(46, signal.SIG_DFL)
 threading.Thread(target=other, daemon=True).start()
 if "fork" in sys.argv and os.fork():
     os.wait()
@@ -49,8 +54,8 @@ class Started:
         )
         assert self.process.stdout.readline() == "up\n"
 
-    def read(self, how: str, spy: str | None = None, limit: float = 10.0) -> tuple[list[str], str]:
-        frames, why = asyncio.run(read(how, spy, self.process.pid, limit))
+    def read(self, limit: float = 10.0) -> tuple[list[str], str]:
+        frames, why = asyncio.run(read(self.process.pid, limit))
         return [frame.function for frame in frames if not frame.library], why
 
 
@@ -62,47 +67,24 @@ def started(tmp_path: Path) -> Iterator[Started]:
     program.process.communicate()
 
 
-def script(folder: Path, text: str) -> str:
-    return str(executable(folder / "py-spy", text))
-
-
 @pytest.mark.promise("stacks are read without the right to trace processes")
-@pytest.mark.parametrize("way", ["auto", "py-spy", "signal"])
-def test_the_main_thread_s_stack_is_read(started: Started, way: str) -> None:
-    assert started.read(way, SPY) == (["waits", "<module>"], "")
-    assert started.read(way, SPY) == (["waits", "<module>"], ""), "and again"
+def test_the_main_thread_s_stack_is_read(started: Started) -> None:
+    assert started.read() == (["waits", "<module>"], "")
+    assert started.read() == (["waits", "<module>"], ""), "and again"
     assert started.process.poll() is None
 
 
-@pytest.mark.promise("stacks are read without the right to trace processes")
-@pytest.mark.parametrize(
-    "text",
-    [
-        "echo 'Error: Permission Denied' >&2; exit 1",
-        "exec sleep 600",
-        "echo '[{}]'",
-        "echo '{'",
-        "exec yes",
-    ],
-)
-def test_a_py_spy_that_cannot_read_is_followed_by_the_signal(
-    started: Started, tmp_path: Path, text: str
-) -> None:
-    """Within the limit, of which py-spy has a half."""
-    assert started.read("auto", script(tmp_path, text), 4.0) == (["waits", "<module>"], "")
-
-
 @pytest.mark.control("stacks are read without the right to trace processes")
-def test_without_either_way_it_is_said_why(tmp_path: Path) -> None:
-    """The control: a Python that ignores PYTHONPATH, and a py-spy that may not trace."""
-    program = Started(tmp_path, "-I")
+@pytest.mark.parametrize("words", [("-I",), ("-I", "handler"), ("-B", "none"), ("-B", "default")])
+def test_a_process_without_the_handler_gets_no_signal(
+    tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    """The control: a Python that ignores PYTHONPATH, one that has a handler of its own, and some
+    that have given ours up."""
+    program = Started(tmp_path, *words)
     try:
-        denied = script(tmp_path, "echo 'Error: Permission Denied' >&2; exit 1")
-        why = "py-spy: Error: Permission Denied; its Python prints no stack on a signal"
-        assert program.read("auto", denied) == ([], why)
-        missing = "EP617 there is no py-spy on PATH"
-        assert program.read("py-spy", None) == ([], missing)
-        assert program.read("never", SPY) == ([], "stall.stacks is never")
+        assert program.read() == ([], "its Python prints no stack on a signal (see stall.minutes)")
+        time.sleep(0.3)
         assert program.process.poll() is None, "no signal was sent"
     finally:
         program.process.kill()
@@ -113,10 +95,9 @@ def test_a_suspended_process_is_not_waited_for(started: Started) -> None:
     pid = started.process.pid
     os.kill(pid, signal.SIGSTOP)
     until(lambda: proc.state(pid)[0] == "T", 10, "suspended")
-    why = "a suspended process answers no signal"
-    assert started.read("signal", None, 600.0)[1].endswith(why)
+    assert started.read(600.0) == ([], "a suspended process answers no signal")
     os.kill(pid, signal.SIGCONT)
-    assert started.read("signal") == (["waits", "<module>"], ""), "nothing was left behind"
+    assert started.read() == (["waits", "<module>"], ""), "nothing was left behind"
 
 
 def test_a_program_s_own_sitecustomize_still_runs(tmp_path: Path) -> None:

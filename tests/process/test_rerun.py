@@ -14,6 +14,7 @@ import pytest
 
 from entrypoint.base.model import Device, Launch, LaunchRanks, Topology
 from entrypoint.base.model import Node as TopologyNode
+from entrypoint.base.rankkind import UNDER_DAEMONS
 from entrypoint.ranks import command_line
 from tests import command
 from tests.cluster import processes
@@ -215,7 +216,7 @@ def stored(node: Node, rank: int) -> None:
         "job", (TopologyNode(0, "a", 8),), 0, "local", Device("cpu", 0, ""), str(node.run_dir), ""
     )
     program = b"\0".join((b"1", b"true", b"NAME=VALUE")).hex()
-    launch = Launch(ranks=LaunchRanks(reports="ranks"))
+    launch = Launch(ranks=LaunchRanks(kind=UNDER_DAEMONS))
     command_line.store(topology, launch, rank, program)
 
 

@@ -49,10 +49,10 @@ def test_a_command_is_one_module_and_its_name(tmp_path: Path) -> None:
     copy.write(files)
     before = copy.python(*ENTRYPOINT, *words)
     assert (before.returncode, before.stdout) == (64, "")
-    names = copy.tree / "entrypoint/cli/__init__.py"
+    names = copy.tree / "entrypoint/cli/parser.py"
     copy.write(
         {
-            "entrypoint/cli/__init__.py": names.read_text().replace(
+            "entrypoint/cli/parser.py": names.read_text().replace(
                 '\n    "check",\n', '\n    "hosts",\n    "check",\n'
             )
         }

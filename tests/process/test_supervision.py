@@ -4,6 +4,7 @@ behind."""
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -92,8 +93,18 @@ def test_a_wrapper_that_is_killed(bench: Bench) -> None:
     program = ("sh", "-c", "kill -KILL $PPID; exec sleep 600")
     assert bench.run(*program, slots=1, FAKE_HANG="after") == 137
     assert "rank 0 on " in bench.err
-    assert "was ended by SIGKILL (137); exit 137" in bench.err
+    assert "exited with 137 (128 + SIGKILL); exit 137" in bench.err
     assert nothing_left(bench)
+
+
+@pytest.mark.parametrize("end", ["exit 143", "kill -TERM $$", "sh -c 'kill -TERM $$'; exit $?"])
+def test_a_status_above_128_is_told_as_the_number_that_it_is(end: str, bench: Bench) -> None:
+    """Only the number is known: of a program that exits with it, of one that a signal has ended,
+    and of a shell whose command one has ended."""
+    assert bench.run("sh", "-c", end, slots=1) == 143
+    assert re.search(
+        r"EP601 rank 0 on \S+ exited with 143 \(128 \+ SIGTERM\); exit 143\n", bench.err
+    ), bench.err
 
 
 def test_no_launcher_here(bench: Bench) -> None:

@@ -743,7 +743,7 @@ def test_every_process_starts_through_the_node_s_own_script(
         assert argv[:2] == (python, "/run/$x/torch_launch.py")
         assert argv[argv.index("--") + 1 :] == ("sh", "/run/$$x/rank.sh", *program)
         launch = launcher.plan(job("command: [train.py]"), topology(me=1))
-        assert (launch.ranks.reports, launch.needs_roll_call) == ("both", False)
+        assert (launch.ranks.kind.in_programs, launch.needs_roll_call) == (True, False)
 
 
 @pytest.mark.parametrize(

@@ -30,12 +30,16 @@ def locked(name: str, python: str = "") -> dict[str, tuple[str, int]]:
     given."""
     text = (STEPS / f"{name}.lock").read_text().replace("\\\n", " ")
     found = {}
+    script = (STEPS / "toolkit").read_text()
+    removed = re.findall(r"uninstall --yes ([a-z -]+) 2>", script)[0].split()
     for line in text.splitlines():
         if line.strip() and not line.lstrip().startswith("#"):
             words = re.match(r"([a-z0-9._-]+)==(\S+)", line)
             assert words, line
             marker = Requirement(line.partition("--hash")[0]).marker
             if python and marker and not marker.evaluate({"python_full_version": python}):
+                continue
+            if python and words[1] in removed:
                 continue
             found[words[1]] = (words[2], len(re.findall(r"--hash=sha256:[0-9a-f]{64}\b", line)))
     return found

@@ -11,7 +11,7 @@ from entrypoint.base.model import NodeReport
 from entrypoint.base.values import replace
 from entrypoint.job import events, messages
 from entrypoint.job.failure import unhealthy
-from entrypoint.job.membership import GATE_MARGIN
+from entrypoint.job.membership.quorum import GATE_MARGIN
 
 if TYPE_CHECKING:
     from tests.simulation.world import Container, World

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from entrypoint.job import actions, events, messages
 from entrypoint.job.history import FIRST
-from entrypoint.job.stall.stacks import Frame, ProcessStack
+from entrypoint.job.stacks import Frame, ProcessStack
 from tests.simulation.schedule import GRACE, JOIN, NEVER, Schedule
 
 if TYPE_CHECKING:

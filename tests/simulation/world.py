@@ -23,7 +23,7 @@ from entrypoint.base.phases import Phase
 from entrypoint.base.values import replace
 from entrypoint.features.health.report import CheckOptions
 from entrypoint.features.health.report import inquiry as check
-from entrypoint.features.netcheck.messages import inquiry as netcheck
+from entrypoint.features.netcheck.coordinator import inquiry as netcheck
 from entrypoint.features.record.observer import JobObserver
 from entrypoint.job import actions, events, failure, messages
 from entrypoint.job.history import History
@@ -91,7 +91,7 @@ def plans(
         f" join: {join}, grace: {GRACE}, heartbeat: {HEARTBEAT}, launch: {LAUNCH}}}\n"
     )
     spec = load(text + more, "job.yaml", {"ENTRYPOINT_NODE_RANK": "0"}, {})
-    inquiries = {"check": check(CheckOptions(LIMIT)), "netcheck": netcheck(spec, "before")}
+    inquiries = {"check": check(spec, CheckOptions(LIMIT)), "netcheck": netcheck(spec, "before")}
     leader = replace(settle(spec, _FACTS), inquiry=inquiries.get(asks))
     return (
         spec,
@@ -632,7 +632,7 @@ class Container:
         assert self.machine is not None
         then = self.machine.state.next_history()
         if isinstance(self.machine, Leader):
-            self.team = self.machine.membership.next_team()
+            self.team = self.machine.membership.roster.next_team()
             self._world.replaced = {*self.team.reasons}
             faults = self.team.faults.items()
             self._world.barred = {node for node, number in faults if number >= FAULTS}
@@ -1014,7 +1014,7 @@ class World:
             return
         self.watched_start = start  # every node gets a message then; all are watched with the first
         for each in self.containers:
-            is_there = each.is_awake() and leader.membership.works(each.rank)
+            is_there = each.is_awake() and leader.membership.roster.works(each.rank)
             state = each.gate.problem(self.now) if is_there else ""
             if state and not self.is_disturbed(each.rank):
                 self.violate(f"the job starts, and node-{each.rank} {state}")

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,16 +15,10 @@ from entrypoint import plan as planning
 from entrypoint import spec as specs
 from entrypoint.base.model import Facts, Finding, NodeReport, Outcome, Plan
 from entrypoint.base.values import replace
-from entrypoint.base.wire import read
-from entrypoint.features.health import judge, nodes
-from entrypoint.features.health.findings import texts
-from entrypoint.features.health.observation import (
-    InstalledProgram,
-    Name,
-    Named,
-    Observation,
-    Refusal,
-)
+from entrypoint.base.wire import Invalid
+from entrypoint.features.health import probe, probes
+from entrypoint.features.health.probe import NodeView
+from entrypoint.features.health.probes import container
 from entrypoint.features.health.report import (
     CheckDialogue,
     CheckOptions,
@@ -32,6 +29,7 @@ from entrypoint.features.health.report import (
     together,
 )
 from tests import TREE
+from tests.extending import blocks
 
 pytestmark = pytest.mark.see
 
@@ -49,20 +47,30 @@ def plan(hosts: str = "[a, b, c]", slots: int = 2, launcher: str = "mpirun") -> 
 
 
 PLAN = plan()
+MPIRUN = {"name": "mpirun", "path": "/m"}
 
 
 CASES = yaml.safe_load((TREE / "tests/tables/check.yaml").read_text("utf-8"))
 
 
-def observed(like: str, changes: dict[str, Any]) -> Observation:
-    """The probe result of one of `nodes` with these changes."""
+def observed(like: str, changes: dict[str, Any]) -> dict[str, Any]:
+    """The fields that the probes of one of `nodes` have found, with these changes."""
     given = {**CASES["nodes"][like], **changes}
     libraries = {**CASES["nodes"][like].get("libraries", {}), **changes.get("libraries", {})}
     given["libraries"] = [{"name": name, "value": value} for name, value in libraries.items()]
-    return read(Observation, given)
+    return given
 
 
 GOOD = observed("good", {})
+
+
+def view(fields: dict[str, Any], plan: Plan = PLAN, rank: int = 1) -> NodeView:
+    return NodeView(plan, plan.topology.nodes[rank], None, probes.results(fields))
+
+
+def judged(fields: dict[str, Any], plan: Plan = PLAN, rank: int = 1) -> list[Finding]:
+    """The findings on one node."""
+    return probes.findings([view(fields, plan, rank)])
 
 
 @pytest.mark.promise(
@@ -72,7 +80,7 @@ GOOD = observed("good", {})
 @pytest.mark.parametrize("case", CASES["one node"].values(), ids=CASES["one node"])
 def test_one_node(case: list[Any]) -> None:
     like, changes, *expected = case
-    found = [each for each in judge.judge(observed(like, changes), PLAN, 1) if each.level != "ok"]
+    found = [each for each in judged(observed(like, changes)) if each.level != "ok"]
     rows = [row.split(" ", 2) for row in expected]
     assert [[each.level, each.id] for each in found] == [row[:2] for row in rows], found
     for each, (_, _, words) in zip(found, rows, strict=True):
@@ -83,28 +91,65 @@ def test_one_node(case: list[Any]) -> None:
 
 def test_one_rank_needs_no_shared_memory_and_one_node_no_name() -> None:
     alone = plan("[a]", slots=1, launcher="plain")
-    seen = replace(GOOD, shm_free=0, own=Name("a", (), "unknown"), no_link=True, links=())
-    assert [each for each in judge.judge(seen, alone, 0) if each.level != "ok"] == []
-    memory = [each for each in judge.judge(seen, alone, 0) if each.id.endswith("-memory")]
+    own = {"host": "a", "problem": "unknown"}
+    seen = {**GOOD, "shm_free": 0, "own": own, "no_link": True, "links": []}
+    assert [each for each in judged(seen, alone, 0) if each.level != "ok"] == []
+    memory = [each for each in judged(seen, alone, 0) if each.id.endswith("-memory")]
     assert [each.needed for each in memory] == ["", ""], "nor locked memory, without RDMA"
 
 
-def test_what_is_shown_after_a_failed_boot() -> None:
-    seen = replace(GOOD, shm_free=MIB, cpu_limit=0.5, unseen=(Named("disks", "no end within 2s"),))
-    assert [each.id for each in judge.cheap(seen, PLAN, 0)] == ["shared-memory"]
+def test_fields_that_are_none_are_refused() -> None:
+    with pytest.raises(Invalid, match=r"reply\.body\.cpus: not a number"):
+        probes.results({"cpus": "many"})
 
 
-def test_every_row_of_the_texts_is_used() -> None:
-    sources = "".join(
-        file.read_text() for file in (TREE / "entrypoint/features/health").glob("*.py")
-    )
-    keys = {key.removeprefix("differs-") for key in texts()} - {"torch/problem", "horovod/problem"}
-    assert [key for key in keys if f'"{key}"' not in sources] == []
-    assert '"no-such-row"' not in sources
+def test_a_probe_has_all_that_is_known_of_its_findings() -> None:
+    """Its texts are those that its own methods use, and no two probes share a field or an id."""
+    ids = [key for kind in probes.PROBES for key in probe.rows(kind.texts) if key != "page"]
+    assert len(ids) == len(set(ids))
+    fields = [name for kind in probes.PROBES for name in vars(kind).get("__annotations__", ())]
+    assert len(fields) == len(set(fields))
+    folder = TREE / "entrypoint/features/health/probes"
+    whole = "".join(file.read_text() for file in folder.glob("*.py"))
+    sources = dict(re.findall(r"(?ms)^class (\w+)(.*?)(?=^@|^class |\Z)", whole))
+    for kind in probes.PROBES:
+        source = sources[kind.__name__].replace(kind.texts, "")
+        compared = {f"differs-{key.partition(' ')[0]}" for key in alike(kind)}
+        for key in probe.rows(kind.texts).keys() - {"page"} - compared:
+            name, _, case = key.partition("/")
+            words = ('/problem"', name) if case == "problem" else (f'"{key}"',)
+            assert all(word in source for word in words), f"{kind.__name__}: {key} is not used"
+        named = set(re.findall(r'finding\([^,]*, "([^"]+)"', source))
+        assert compared | named <= probe.rows(kind.texts).keys()
+
+
+def test_the_probe_of_the_page_on_extending_works() -> None:
+    names = {**vars(container), "Path": Path, "Mapping": Mapping}
+    exec(blocks("check-finding")[0], names)
+    kind = names["Overcommit"]
+    assert kind.read(None)["overcommit"] in (0, 1, 2)
+    views = [NodeView(PLAN, PLAN.topology.nodes[rank], None, {kind: kind(rank)}) for rank in (1, 2)]
+    assert [each.level for view in views for each in kind(view.node.rank).judge(view)] == [
+        "ok",
+        "warning",
+    ]
+    (found,) = kind.compare(views)
+    assert (found.id, found.seen, found.needed) == ("differs-overcommit", "2", "1, as worker-1")
+
+
+def alike(kind: type[probe.Probe]) -> Mapping[str, str]:
+    """What a node of the table compares."""
+    named = {"settings": [{"name": "slots", "value": "2"}], "names": [{"host": "c"}]}
+    node = view({**observed("cuda", {}), **named})
+    return node.of(kind).alike(node)
 
 
 # --------------------------------------------------------------------------------------------------
 # Between nodes
+
+
+def differences(views: list[NodeView]) -> list[Finding]:
+    return [each for kind in probes.PROBES for each in kind.compare(views)]
 
 
 def reports(*clocks: float) -> dict[int, NodeReport]:
@@ -115,9 +160,9 @@ def reports(*clocks: float) -> dict[int, NodeReport]:
 @pytest.mark.parametrize("case", CASES["differences"].values(), ids=CASES["differences"])
 def test_differences(case: list[Any]) -> None:
     given, *expected = case
-    seen = [Observation() if each is None else observed("cuda", each) for each in given]
-    wide = plan("[a, b, c, d]") if len(seen) > 3 else PLAN
-    found = nodes.differences(dict(enumerate(seen)), reports(*[0.0] * len(seen)), wide)
+    wide = plan("[a, b, c, d]") if len(given) > 3 else PLAN
+    seen = [{} if each is None else observed("cuda", each) for each in given]
+    found = differences([view(fields, wide, rank) for rank, fields in enumerate(seen)])
     rows = [f"{each.level} {each.id} {' '.join(each.nodes)} {each.seen}" for each in found]
     assert rows == expected
 
@@ -132,7 +177,12 @@ def test_differences(case: list[Any]) -> None:
     ids=["well", "one", "alone"],
 )
 def test_clocks(clocks: tuple[float, ...], named: list[str]) -> None:
-    found = nodes.differences({}, reports(*clocks), PLAN)
+    found = differences(
+        [
+            NodeView(PLAN, PLAN.topology.nodes[rank], report, {})
+            for rank, report in reports(*clocks).items()
+        ]
+    )
     assert [f"{each.nodes[0]}: {each.seen}" for each in found] == named
 
 
@@ -154,8 +204,11 @@ def test_clocks(clocks: tuple[float, ...], named: list[str]) -> None:
     ids=["well", "one", "one of two", "the leader's own", "not known"],
 )
 def test_round_trips(trips: tuple[float, ...], named: list[str]) -> None:
-    given = {rank: NodeReport(rank, 2, "0", round_trip=trip) for rank, trip in enumerate(trips)}
-    found = nodes.differences({}, given, PLAN)
+    given = [NodeReport(rank, 2, "0", round_trip=trip) for rank, trip in enumerate(trips)]
+    nodes = PLAN.topology.nodes
+    found = differences(
+        [NodeView(PLAN, nodes[rank], report, {}) for rank, report in enumerate(given)]
+    )
     assert [f"{' '.join(each.nodes)}: {each.seen}" for each in found] == named
 
 
@@ -231,7 +284,7 @@ def test_the_table() -> None:
 def test_a_node_that_is_missing_or_silent_is_in_the_report() -> None:
     failed = Outcome(69, "1 of 2 peers did not answer | c (refused) | see that they run")
     made = CheckDialogue(
-        CheckOptions(30.0, json=True), PLAN, reports(0.0, 0.0), {0: GOOD}
+        CheckOptions(30.0, json=True), PLAN, reports(0.0, 0.0), {0: probes.results(GOOD)}
     ).conclude(failed)
     whole = json.loads(made.answer)
     assert made.outcome == failed
@@ -247,7 +300,9 @@ def test_a_node_that_is_missing_or_silent_is_in_the_report() -> None:
 @pytest.mark.parametrize(("launcher", "ended"), [("mpirun", 78), ("torchrun", 0)])
 def test_another_mpirun_matters_under_mpirun(launcher: str, ended: int) -> None:
     seen = {
-        rank: replace(GOOD, programs=(InstalledProgram("mpirun", "/m", f"Open MPI {4 + rank}.0"),))
+        rank: probes.results(
+            {**GOOD, "programs": [{**MPIRUN, "version": f"Open MPI {4 + rank}.0"}]}
+        )
         for rank in (0, 1)
     }
     made = CheckDialogue(
@@ -262,10 +317,11 @@ def test_a_node_that_cannot_take_part_is_one_line() -> None:
     reason = "cannot start mpirun: No such file"
     there = {0: replace(reports(0.0)[0], not_ready=Outcome(127, reason))}
     for seen, ids in (
-        (replace(GOOD, refused=(Refusal(127, reason),)), ["refused"]),
+        ({**GOOD, "refused": [{"status": 127, "reason": reason}]}, ["refused"]),
         (GOOD, ["not-ready"]),
     ):
-        made = CheckDialogue(CheckOptions(30.0, json=True), PLAN, there, {0: seen}).conclude(None)
+        results = {0: probes.results(seen)}
+        made = CheckDialogue(CheckOptions(30.0, json=True), PLAN, there, results).conclude(None)
         found = [
             each["id"] for each in json.loads(made.answer)["findings"] if each["level"] == "error"
         ]

@@ -33,7 +33,7 @@ ALONE = {
     "slurm": {"SLURM_JOB_ID": "1", "SLURM_NODEID": "0", "SLURM_STEP_ID": "0", "SLURM_PROCID": "0"},
     "kubernetes": {"JOB_COMPLETION_INDEX": "0", "KUBERNETES_SERVICE_HOST": "10.0.0.1"},
 }
-# What is in a later line of MARKS may carry what is in an earlier one.
+# What is of a higher layer may carry what is in an earlier one.
 ORDER = [
     ("skypilot", "slurm"), ("skypilot", "kubernetes"), ("dstack", "kubernetes"), ("modelarts", "volcano"),
     ("azureml", "volcano"), ("sagemaker", "tfjob"), ("vertex", "tfjob"), ("mpijob", "kubernetes"),
@@ -53,7 +53,7 @@ def chosen(given: Facts) -> str:
 
 def test_every_platform_has_marks_or_is_told_apart() -> None:
     """Every platform is in the table of marks, but `local`"""
-    marked = [name for line in platforms.MARKS for name in line]
+    marked = [name for layer in platforms.MARKS.values() for name in layer]
     assert sorted([*marked, "local"]) == registry.names("platforms")
     assert len(marked) == len(set(marked))
 

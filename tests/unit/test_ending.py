@@ -113,6 +113,62 @@ def test_a_node_is_not_to_blame_for_a_loss_after_the_leader_was_suspended(
     assert (job.reason, job.outcome.cause is not None) == (reason, has_cause)
 
 
+@pytest.mark.parametrize(
+    ("why", "reason"),
+    [
+        ("", "EP601 rank 4 on worker-2 (c) exited with 143 (128 + SIGTERM)"),
+        ("so", "EP601 rank 4 on worker-2 (c) exited with 143 (128 + SIGTERM), so"),
+        ("EP410 no log | full | make room", "EP410 no log | full on worker-2 (c) | make room"),
+    ],
+)
+def test_a_rank_s_end_names_its_node(why: str, reason: str) -> None:
+    job = Running()
+    job.hears(messages.RankEnd(4, 143, (), why), sender=2)
+    job.waits(5.0)
+    assert job.reason == reason
+
+
+GIB = 1 << 30
+
+
+def _reason_after(*memory: tuple[int, int] | None, why: str = "") -> str:
+    """Return the outcome of a node that has answered with this memory, and is lost 2 s after its
+    last answer and 0.5 s after its last message."""
+    job = Running()
+    for each in memory:
+        job.hears(messages.Pong(0.0, 0, 0, each))
+    job.now += 1.5
+    job.hears(messages.Signal("SIGUSR1"))
+    job.now += 0.5
+    job.told(events.SessionLost(1, why))
+    return job.reason
+
+
+SESSION = "EP602 worker-1 (b) is lost: its session ended, last message 0.5s before"
+
+
+@pytest.mark.promise("the loss of a node whose memory was nearly used up says so")
+def test_a_loss_says_that_the_memory_of_the_container_was_nearly_used_up() -> None:
+    """The kernel may kill all of a container (memory.oom.group), so no other word comes from it."""
+    use = "; its container used 31.2 GiB of 32 GiB at its last answer, 2.0s before"
+    assert _reason_after((GIB, 32 * GIB), (int(31.2 * GIB), 32 * GIB)) == SESSION + use
+
+
+@pytest.mark.control("the loss of a node whose memory was nearly used up says so")
+@pytest.mark.parametrize(
+    "memory",
+    [(), (None,), ((28 * GIB, 32 * GIB),), ((32 * GIB, 32 * GIB), (GIB, 32 * GIB)), ((1, 1), None)],
+)
+def test_a_loss_says_nothing_of_memory_that_was_not(memory: tuple[Any, ...]) -> None:
+    assert _reason_after(*memory) == SESSION
+
+
+def test_a_lie_about_memory_is_only_a_wrong_number() -> None:
+    assert _reason_after((0, 0)).startswith(SESSION)
+    assert len(_reason_after(((1 << 62), 1))) < 200
+    assert _reason_after((1, 1), why="it is wrong") == "EP602 worker-1 (b) is lost: it is wrong"
+
+
 @pytest.mark.parametrize("has_started", [False, True])
 def test_a_node_that_comes_back_is_awaited_again_at_the_end(has_started: bool) -> None:
     """Whatever it has said before it was lost."""
@@ -145,7 +201,7 @@ def test_a_killed_rank_is_the_cause_once_every_node_has_answered_twice(before: b
     assert job.reason == (
         "EP600 rank 3 on worker-1 (b) exited with 7"
         if before
-        else "EP601 rank 4 on worker-2 (c) was ended by SIGKILL (137)"
+        else "EP601 rank 4 on worker-2 (c) exited with 137 (128 + SIGKILL)"
     )
 
 

@@ -224,7 +224,7 @@ def test_the_site_s_page_has_every_message() -> None:
         ("is not", "\n  EP"),
         ("75", "\n  EP602  "),
         ("69", "\n  EP500  "),
-        ("137", "it was ended by SIGKILL (137)"),
+        ("137", "it exited with 137 (128 + SIGKILL)"),
         ("7", "the program's own"),
         ("200", "the program's own"),
         ("", "\n  EP900  internal error: …"),

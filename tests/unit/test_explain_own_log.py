@@ -54,7 +54,7 @@ def test_what_a_program_says_of_a_cause_is_none() -> None:
     ("end", "said"),
     [
         (
-            "EP601 rank 1 on worker-1 (b) was ended by SIGKILL (137); exit 137",
+            "EP601 rank 1 on worker-1 (b) exited with 137 (128 + SIGKILL); exit 137",
             "program; a retry does not help",
         ),
         ("EP628 more; exit 1", "a retry does not help"),

@@ -12,8 +12,7 @@ from entrypoint.base import registry
 from entrypoint.base.errors import SpecError
 from entrypoint.base.model import Plan
 from entrypoint.base.values import replace
-from entrypoint.plan import locate, located
-from entrypoint.plan.unused import unused
+from entrypoint.plan import locate, located, warnings
 from entrypoint.spec import JobSpec, for_launcher, given, load, names_of, removed, written
 from entrypoint.spec.former import FORMER
 from entrypoint.spec.schema import schema
@@ -186,11 +185,11 @@ def test_a_launcher_without_options_is_told() -> None:
     document = text("launcher_args", ["-v"], launcher="plain")
     spec = load(document, "job.yaml", {}, {})
     says = "EP131 launcher plain has no options | launcher_args (job.yaml:"
-    assert "".join(unused(spec, planned(document))).startswith(says)
+    assert "".join(warnings(spec, planned(document))).startswith(says)
     worker = replace(planned(document), topology=locate(replace(spec, node_rank=1), FACTS))
-    assert unused(spec, worker) == []
+    assert [*warnings(spec, worker)] == []
     document = text("launcher_args", ["-v"], launcher="torchrun")
-    assert unused(load(document, "job.yaml", {}, {}), planned(document)) == []
+    assert [*warnings(load(document, "job.yaml", {}, {}), planned(document))] == []
 
 
 def test_which_launcher_reads_them_may_follow_from_the_plan() -> None:

@@ -14,6 +14,7 @@ from entrypoint.base.values import replace
 from entrypoint.job import actions, events, messages
 from entrypoint.job.answer import node_info, node_report
 from entrypoint.job.failure import UNHEALTHY, is_unhealthy, not_ready, unhealthy
+from entrypoint.job.membership.team import Team
 from tests.unit.test_speakers import Node, logged
 
 PROBLEM = "GPU 1: 4 uncorrectable memory errors"
@@ -132,9 +133,7 @@ def test_an_elastic_job_does_not_wait_for_the_gate_of_a_lost_node() -> None:
 
 
 def test_the_gate_of_a_node_that_never_works_again_is_not_awaited() -> None:
-    node = Node(spares=1)
-    members = node.machine.membership
-    members.team = members.team.fault(1, "it hangs").fault(1, "it hangs")
+    node = Node(spares=1, team=Team((0, 1)).fault(1, "it hangs").fault(1, "it hangs"))
     node.told(events.Answered(1, checking(1), "10.0.0.1"))
     node.answers(2)
     assert node.is_prepared

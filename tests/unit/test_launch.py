@@ -45,19 +45,28 @@ def test_ranks_that_do_not_start_in_time_end_the_job() -> None:
     assert reason(node).endswith("or wait longer: ENTRYPOINT_TIMEOUTS_LAUNCH")
 
 
-def test_a_node_without_a_rank_is_a_mistake_unless_the_user_places_the_ranks() -> None:
-    node = Node().start()
-    node.hears(*starts(0, 1, 2), sender=0)
-    node.hears(*starts(3, 4, 5))
-    assert reason(node) == (
-        "78 EP604 worker-1 (b) reports 3 ranks and has 2 slots: none runs on worker-2 (c) | 6 ranks on"
-        " 2 nodes: worker-0 (a) 0-2, worker-1 (b) 3-5 | make sure that the options of mpirun let it use the"
-        " hostfile"
-    )
-    own = Node(mpi="{np: 6}").start()
-    own.hears(*starts(0, 1, 2), sender=0)
-    own.hears(*starts(3, 4, 5))
+@pytest.mark.promise(
+    "ranks run where they should", control="its case in which every node has a rank"
+)
+@pytest.mark.parametrize(
+    ("senders", "what"),
+    [
+        ((0, 0, 0, 1, 1, 1), "worker-1 (b) reports 3 ranks and has 2 slots: none runs on worker-2 (c) | 6 ranks on 2"
+         " nodes: worker-0 (a) 0-2, worker-1 (b) 3-5"),
+        ((0, 0, 0, 0, 0, 0), "no rank runs on worker-1 (b), worker-2 (c) | 6 ranks on 1 node: worker-0 (a) 0-5"),
+        ((0, 1, 2, 0, 1, 2), ""),
+    ],
+)  # fmt: skip
+def test_a_node_without_a_rank_is_a_mistake_unless_the_user_places_the_ranks(
+    senders: tuple[int, ...], what: str
+) -> None:
+    node, own = Node().start(), Node(mpi="{np: 6}").start()
+    for rank, sender in enumerate(senders):
+        node.hears(*starts(rank), sender=sender)
+        own.hears(*starts(rank), sender=sender)
     assert own.outcome is None
+    do = "make sure that the options of mpirun let it use the hostfile"
+    assert node.outcome is None if not what else reason(node) == f"78 EP604 {what} | {do}"
 
 
 def test_a_launcher_that_ends_well_and_has_started_too_few_ranks_was_told_so() -> None:
@@ -99,8 +108,8 @@ def test_a_launcher_that_fails_after_a_rank_leaves_others_their_time_to_report()
     [
         (1, "", None),
         (128, "", None),
-        (137, "", "75 EP608 mpirun's daemon orted on worker-1 (b) was ended by SIGKILL (137)"),
-        (137, "out of memory", "75 EP608 mpirun's daemon orted on worker-1 (b) was ended by SIGKILL (137), out of memory"),
+        (137, "", "75 EP608 mpirun's daemon orted on worker-1 (b) exited with 137 (128 + SIGKILL)"),
+        (137, "out of memory", "75 EP608 mpirun's daemon orted on worker-1 (b) exited with 137 (128 + SIGKILL), out of memory"),
     ],
 )  # fmt: skip
 def test_a_daemon_that_was_killed_ends_the_job_at_once(

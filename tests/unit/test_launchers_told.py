@@ -254,7 +254,7 @@ def test_how_deepspeed_s_launcher_is_started(command: str, line: str) -> None:
         f"{RUN_DIR}/deepspeed_launch.py {slots} --node_rank=1 --master_addr=a --master_port=6060"
     )
     assert shlex.join(program.argv) == line.format(options)
-    assert (made.launch.ranks.reports, made.launch.completion) == ("both", "first-failure")
+    assert (made.launch.ranks.kind.in_programs, made.launch.completion) == (True, "first-failure")
 
 
 @pytest.mark.parametrize("node", [0, 1])

@@ -16,6 +16,9 @@ from shlex import split
 
 import pytest
 
+from entrypoint.base import rankkind
+from entrypoint.base.rankkind import RankKind
+
 pytestmark = pytest.mark.textual
 
 PACKAGE = Path(__file__).parents[2] / "entrypoint"
@@ -49,8 +52,31 @@ LAUNCHERS = {path.stem for path in (PACKAGE / "launchers").glob("[a-z]*.py")} - 
     "mpiexec.hydra",
     "prterun",
 }
+# The kinds of ranks, of which each launcher chooses one.
+RANK_KINDS = {name for name in vars(rankkind) if isinstance(getattr(rankkind, name), RankKind)}
+# The way of a value through plan/: a module uses those before it, and never the package, its door.
+WAY_OF_PLAN = [
+    *[
+        "forms",
+        "limits",
+        "numbering",
+        "topology",
+        "members",
+        "cpus",
+        "launch",
+        "env",
+        "files",
+        "notes",
+    ],
+    *["ports", "recognition", "show"],
+]
 # Names that only job/membership/ knows of those in job/.
 MEMBERSHIP = {"spares", "min_nodes", "gate"}
+# The objects that it has, and the methods that change a collection in place.
+MEMBERSHIP_OBJECTS = {"membership", "roster", "quorum", "participants", "earlier"}
+CHANGES = set(split("add append clear discard extend insert pop popitem remove setdefault update"))
+MOST_OF_A_CLASS = {"lines": 300, "methods": 25, "attributes": 20}
+LARGE = {"Worker"}  # 40 methods, 22 attributes, 405 lines
 
 Sources = Mapping[str, str]  # path in the package, such as system/keys.py -> its text
 Rule = Callable[[Sources], list[str]]
@@ -124,6 +150,42 @@ def import_order(sources: Sources) -> list[str]:
     return wrong
 
 
+def circles(sources: Sources) -> list[str]:
+    """No two parts of a folder, which are its modules and its subfolders, need each other, even
+    through others."""
+    needs: dict[str, set[str]] = {}
+    paths = {module_of(path): path.removesuffix(".py").split("/") for path in sources}
+    for path, _, name in imports(sources):
+        here, there = paths[module_of(path)], tuple(name.split(".")[1:])
+        while there and there not in paths:
+            there = there[:-1]  # what follows is a name of the module
+        if name.startswith("entrypoint.") and there in paths:
+            theirs = paths[there]
+            if here == theirs:
+                continue  # of a package, all of whose modules are not given
+            pairs = enumerate(zip(here, theirs, strict=False))
+            at = next((at for at, (one, other) in pairs if one != other), -1) + 1
+            part, needed = "/".join(here[:at]), "/".join(theirs[:at])
+            needs.setdefault(part, set()).add(needed)
+    return [
+        f"{part}: needs {needed}, and is needed by it"
+        for part in sorted(needs)
+        for needed in sorted(needs[part])
+        if part in reached(needs, needed)
+    ]
+
+
+def reached(needs: Mapping[str, set[str]], part: str) -> set[str]:
+    """Return what this part needs, itself or through others."""
+    found: set[str] = set()
+    left = {part}
+    while left:
+        more = needs.get(left.pop(), set()) - found
+        found |= more
+        left |= more
+    return found
+
+
 def effects(sources: Sources) -> list[str]:
     return [
         f"{path}:{line}: {name.split('.')[0]}"
@@ -142,6 +204,20 @@ def listed(sources: Sources) -> set[str]:
             if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "EFFECTS":
                 found |= {path.replace("__init__", name) for name in ast.literal_eval(node.value)}
     return found
+
+
+def one_way(sources: Sources) -> list[str]:
+    """A value goes through plan/ in one direction."""
+    wrong = []
+    for path, line, name in imports(sources):
+        mine, theirs = module_of(path), name.split(".")[1:]
+        if path.startswith("plan/") and len(mine) > 1 and theirs[:1] == ["plan"]:
+            here, there = mine[1], theirs[1]
+            if {here, there} - {*WAY_OF_PLAN} or WAY_OF_PLAN.index(there) >= WAY_OF_PLAN.index(
+                here
+            ):
+                wrong.append(f"{path}:{line}: {here} may not use {there}")
+    return wrong
 
 
 def sleeps(sources: Sources) -> list[str]:
@@ -202,6 +278,39 @@ def launchers_by_name(sources: Sources) -> list[str]:
     return wrong
 
 
+def inquiries_by_name(sources: Sources) -> list[str]:
+    """An inquiry has all that differs between features: its name is for people and is compared
+    nowhere."""
+    return [
+        f"{path}:{node.lineno}: {ast.unparse(node)}"
+        for path, text in sources.items()
+        for node in ast.walk(parse(text))
+        if isinstance(node, ast.Compare)
+        and any(
+            ast.unparse(each).endswith("inquiry.name") for each in [node.left, *node.comparators]
+        )
+    ]
+
+
+def rank_kinds(sources: Sources) -> list[str]:
+    """How ranks start and report is asked of the attributes of their kind: only launchers name one,
+    and nobody compares it, or another field of `LaunchRanks` with a text."""
+    wrong = []
+    for path, text in sources.items():
+        for node in () if path.startswith(("launchers/", "base/")) else ast.walk(parse(text)):
+            if isinstance(node, ast.Name | ast.Attribute | ast.alias):
+                name = getattr(node, "attr", getattr(node, "id", getattr(node, "name", "")))
+                if name in RANK_KINDS | {"RankKind"}:
+                    wrong.append(f"{path}:{node.lineno}: {name}")
+            elif isinstance(node, ast.Compare):
+                sides = " ".join(map(ast.unparse, [node.left, *node.comparators]))
+                if re.search(r"\branks\.kind\b(?!\.)", sides) or (
+                    re.search(r"\branks\.\w", sides) and re.search("['\"]", sides)
+                ):
+                    wrong.append(f"{path}:{node.lineno}: {ast.unparse(node)}")
+    return wrong
+
+
 def membership_elsewhere(sources: Sources) -> list[str]:
     """With whom a job starts and goes on is known in job/membership/ alone."""
     wrong = []
@@ -224,19 +333,105 @@ def membership_acts(sources: Sources) -> list[str]:
     ]
 
 
+def membership_written(sources: Sources) -> list[str]:
+    """The state of the membership is changed by its own verbs alone: elsewhere, no attribute below
+    one of its objects is assigned, deleted or changed in place."""
+    wrong = []
+    for path, text in sources.items():
+        if path.startswith("job/membership/"):
+            continue
+        tree = parse(text)
+        owners = MEMBERSHIP_OBJECTS | {
+            target.id
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Assign)
+            for target, value in pairs_of(node)
+            if isinstance(target, ast.Name)
+            and getattr(value, "attr", "").strip("_") in MEMBERSHIP_OBJECTS
+        }
+        for node in ast.walk(tree):
+            is_written = isinstance(getattr(node, "ctx", None), (ast.Store, ast.Del))
+            is_changed = isinstance(node, ast.Attribute) and node.attr in CHANGES
+            if not (is_written or is_changed) or isinstance(node, ast.Name):
+                continue
+            # `self._roster = ...` is a reference; `self._roster.team = ...` is a write.
+            below = getattr(node, "value", None)
+            if is_changed or isinstance(node, ast.Subscript):
+                below = getattr(below, "value", None)
+            names = {getattr(each, "attr", getattr(each, "id", "")) for each in chain(below)}
+            if {name.strip("_") for name in names} & owners:
+                wrong.append(f"{path}:{node.lineno}: {ast.unparse(node)}")  # type: ignore[attr-defined]
+    return wrong
+
+
+def pairs_of(node: ast.Assign) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """Each target of an assignment with its value."""
+    for target in node.targets:
+        if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+            yield from zip(target.elts, node.value.elts, strict=True)
+        else:
+            yield target, node.value
+
+
+def chain(node: ast.AST | None) -> Iterator[ast.AST]:
+    """An expression such as a.b[0].c, and what it is a part of: a.b[0], a.b, a."""
+    while node is not None:
+        yield node
+        node = getattr(node, "value", None)
+
+
+def classes(sources: Sources) -> list[str]:
+    """No class of job/ is large: its attributes are those that its own methods and body assign."""
+    wrong = []
+    for path, text in sources.items():
+        for node in ast.walk(parse(text)) if path.startswith("job/") else ():
+            if not isinstance(node, ast.ClassDef):
+                continue
+            methods = [each for each in node.body if isinstance(each, ast.FunctionDef)]
+            attributes = {
+                each.attr
+                for each in ast.walk(node)
+                if isinstance(each, ast.Attribute)
+                and isinstance(each.ctx, ast.Store)
+                and ast.unparse(each.value) == "self"
+            } | {
+                ast.unparse(target)
+                for each in node.body
+                if isinstance(each, (ast.Assign, ast.AnnAssign))
+                for target in (each.targets if isinstance(each, ast.Assign) else [each.target])
+            }
+            numbers = {
+                "lines": (node.end_lineno or 0) - node.lineno + 1,
+                "methods": len(methods),
+                "attributes": len(attributes),
+            }
+            wrong += [
+                f"{path}:{node.lineno}: {node.name} has {number} {what}"
+                for what, number in numbers.items()
+                if number > MOST_OF_A_CLASS[what] and node.name not in LARGE
+            ]
+    return wrong
+
+
 # --------------------------------------------------------------------------------------------------
 # The rules, and their controls
 
 
 RULES = [
     import_order,
+    circles,
+    one_way,
     effects,
     sleeps,
     lengths,
     divided,
     launchers_by_name,
+    inquiries_by_name,
+    rank_kinds,
     membership_elsewhere,
     membership_acts,
+    membership_written,
+    classes,
 ]
 
 
@@ -278,6 +473,9 @@ BREACHES = [
     (import_order, "spec.py", "from entrypoint.unlisted import x", "1: unlisted is on no floor"),
     (import_order, "unlisted.py", "from entrypoint.base.model import Facts", "1: unlisted is on no floor"),
     (import_order, "spec.py", "from . import run", "1: ..run: write imports in full"),
+    (one_way, "plan/members.py", "from entrypoint.plan.env import x", "1: members may not use env"),
+    (one_way, "plan/env.py", "from entrypoint.plan import settle", "1: env may not use settle"),
+    (one_way, "plan/unlisted.py", "from entrypoint.plan.limits import x", "1: unlisted may not use limits"),
     (effects, "spec.py", "import subprocess", "1: subprocess"),
     (effects, "platforms/local.py", "from os.path import join", "1: os"),
     (effects, "plan/__init__.py", f"{FUNCTION}import time as clock", "2: time"),
@@ -289,10 +487,25 @@ BREACHES = [
     (divided, "spec.py", "self.a, b, self.c = 1, 2, 3", "1: 2 attributes on one line"),
     (launchers_by_name, "spec.py", 'if launcher == "mpirun": ...', "1: mpirun"),
     (launchers_by_name, "spec.py", 'if launcher in ("x", "hydra"): ...', "1: hydra"),
+    (inquiries_by_name, "cli/a.py", "self.plan.inquiry.name == 'x'", "1: self.plan.inquiry.name == 'x'"),
+    (rank_kinds, "job/a.py", "x = rankkind.UNDER_DAEMONS", "1: UNDER_DAEMONS"),
+    (rank_kinds, "plan/a.py", "from entrypoint.base.rankkind import AS_PROGRAMS", "1: AS_PROGRAMS"),
+    (rank_kinds, "ranks/a.py", "kind = RankKind(in_programs=True)", "1: RankKind"),
+    (rank_kinds, "job/a.py", "if launch.ranks.kind is kind: ...", "1: launch.ranks.kind is kind"),
+    (rank_kinds, "job/a.py", 'launch.ranks.reports in ("a", "b")', "1: launch.ranks.reports in ('a', 'b')"),
     (membership_elsewhere, "job/leader.py", "if topology.spares: ...", "1: spares"),
     (membership_elsewhere, "job/state.py", "least = x\nmin_nodes = 2", "2: min_nodes"),
     (membership_elsewhere, "job/a.py", "make(gate=1)", "1: gate"),
     (membership_acts, "job/membership/a.py", "state.scheduler.now", "1: scheduler"),
+    (membership_written, "job/ends.py", "self._membership.participants.failed = True", "1: self._membership.participants.failed"),
+    (membership_written, "job/a.py", "self._quorum.has_name |= True", "1: self._quorum.has_name"),
+    (membership_written, "job/a.py", "self._roster.awaited.discard(0)", "1: self._roster.awaited.discard"),
+    (membership_written, "job/a.py", "del self.membership.roster.losses[0]", "1: self.membership.roster.losses[0]"),
+    (membership_written, "job/a.py", "x, it = 1, self._participants\nit.awaited.add(1)", "2: it.awaited.add"),
+    (membership_written, "node.py", "machine.membership.roster.team = x", "1: machine.membership.roster.team"),
+    (classes, "job/a.py", "class A:\n" + "    x = 1\n" * 300, "1: A has 301 lines"),
+    (classes, "job/a.py", "class A:\n" + "    def f(self): ...\n" * 26, "1: A has 26 methods"),
+    (classes, "job/a.py", "class A:\n" + "".join(f"    x{n} = 1\n" for n in range(21)), "1: A has 21 attributes"),
 ]  # fmt: skip
 
 
@@ -300,6 +513,28 @@ BREACHES = [
 @pytest.mark.parametrize(("rule", "path", "text", "breach"), BREACHES)
 def test_a_breach_is_named(rule: Rule, path: str, text: str, breach: str) -> None:
     assert rule({path: text}) == [f"{path}:{breach}"]
+
+
+CIRCLES = [
+    ({"a/b.py": "from entrypoint.a.c import x", "a/c.py": f"{FUNCTION}import entrypoint.a.b"}, ["a/b", "a/c"]),
+    ({"a/__init__.py": "from entrypoint.a import b", "a/b.py": "import entrypoint.a"}, ["a/__init__", "a/b"]),
+    # between no two modules, but between a folder and a module beside it
+    ({"a/b.py": "import entrypoint.a.c.d", "a/c/d.py": "", "a/c/e.py": "import entrypoint.a.b"}, ["a/b", "a/c"]),
+    (
+        {"a.py": "from entrypoint import b", "b.py": "import entrypoint.c", "c.py": "import entrypoint.a.x"},
+        ["a", "b", "c"],
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.control("import rules, effects and lengths hold")
+@pytest.mark.parametrize(("wrong", "parts"), CIRCLES)
+def test_a_circle_is_named(wrong: Sources, parts: list[str]) -> None:
+    line = {
+        "d.py": "import entrypoint.a",
+        "e.py": "import entrypoint.d",
+    }  # needs it, and is in none
+    assert [breach.partition(":")[0] for breach in circles({**wrong, **line})] == parts
 
 
 @pytest.mark.parametrize(
@@ -310,6 +545,10 @@ def test_a_breach_is_named(rule: Rule, path: str, text: str, breach: str) -> Non
         (import_order, "tools/deploy/a.py", "from entrypoint.tools.deploy._kinds import x"),
         (import_order, "features/a/b.py", "from entrypoint.features.a.c import x"),
         (import_order, "plan/topology.py", "from entrypoint.spec import check_host"),
+        (one_way, "plan/env.py", "from entrypoint.plan.cpus import share"),
+        (one_way, "plan/env.py", "from entrypoint.plan import cpus"),
+        (one_way, "plan/__init__.py", "from entrypoint.plan.notes import later"),
+        (one_way, "ranks/hooks.py", "from entrypoint.plan import settle"),
         (effects, "system/keys.py", "import os, time"),
         (effects, "spec.py", "import osmosis"),
         (lengths, "spec.py", "x = 1\n" * 600),
@@ -317,9 +556,15 @@ def test_a_breach_is_named(rule: Rule, path: str, text: str, breach: str) -> Non
         (divided, "spec.py", INIT.format("")),
         (launchers_by_name, "launchers/a.py", 'if launcher == "mpirun": ...'),
         (launchers_by_name, "spec.py", 'default = "mpirun"'),
+        (rank_kinds, "base/model.py", "kind: RankKind = AS_PROGRAMS"),
+        (rank_kinds, "launchers/_mpi.py", "LaunchRanks(kind=UNDER_DAEMONS)"),
+        (rank_kinds, "job/a.py", "if launch.ranks.kind.by_daemons or launch.ranks.count == 2: ..."),
         (membership_elsewhere, "job/membership/__init__.py", "topology.spares"),
         (membership_elsewhere, "plan/team.py", "topology.spares"),
         (membership_acts, "job/rollcall.py", "state.scheduler.now"),
+        (membership_written, "job/a.py", "self._quorum = membership.quorum"),
+        (membership_written, "job/a.py", "self._participants.ended(1)\nrows.pop(roster.here)"),
+        (membership_written, "job/membership/a.py", "self._roster.team = x"),
         (membership_elsewhere, "job/messages.py", 'x = "spares"  # of a gate'),
     ],
 )

@@ -15,7 +15,8 @@ from entrypoint.base import interfaces, render, secret, text
 from entrypoint.causes import clean, judge, measured
 from entrypoint.causes import table as causes
 from entrypoint.features import explain
-from entrypoint.features.health import cards, programs
+from entrypoint.features.health import cards
+from entrypoint.features.health.probes import accelerators, image
 from entrypoint.launchers import _nested, mpirun
 from entrypoint.output import steps
 from entrypoint.platforms import _slurm, volcano
@@ -95,8 +96,9 @@ EXPRESSIONS: dict[str, Callable[[str], Any]] = {
     ],
     "number of a pod": table._POD_NUMBER.fullmatch,
     "number of a rank table": read._NUMBER.fullmatch,
-    "version of a program": programs._version_in,
-    "version of CANN": programs._CANN_VERSION.search,
+    "version of a program": image.version_in,
+    "version of MPICH": image._OLD_MPICH.match,
+    "version of CANN": accelerators.CANN_VERSION.search,
     "nvidia-smi": lambda text: _quiet(smi.nvidia, text),
     "npu-smi": lambda text: _quiet(smi.npu, f"npu-smi {text}"),
     "device files": lambda text: cards._FILES.search(text),
@@ -200,7 +202,7 @@ ELSEWHERE = {
     "cli/explain.py": "classes that have no character in common",
     "features/explain/failures.py": "line ends",
     "job/messages.py": "classes that have no character in common",
-    "features/health/judge.py": "begins at the text's begin, with no repetition before .*",
+    "features/health/probe.py": "spaces behind a line's end",
     "tools/deploy/kubernetes.py": "one class",
     "tools/deploy/_options.py": "classes that have no character in common",
     "tools/deploy/modelarts.py": "classes that have no character in common",
@@ -210,7 +212,7 @@ ELSEWHERE = {
     "system/image/mpi.py": "classes that have no character in common",
     "launchers/hydra.py": "one class",
     "ranks/program_reports.py": "a name of bounded length, then a class that ends at each |",
-    "plan/__init__.py": "the launchers' own, above",
+    "plan/env.py": "the launchers' own, above",
     "plan/forms.py": "bounds between characters, and literals",
     "plan/numbering.py": "names of variables: literals around one repetition, or one class",
     "platforms/_clues.py": "a job's name, above",

@@ -9,18 +9,17 @@ import pytest
 from entrypoint import __version__
 from entrypoint.base.model import NodeReport, Outcome
 from entrypoint.job import events
-from entrypoint.job.membership import (
-    Elastic,
+from entrypoint.job.membership import Membership
+from entrypoint.job.membership.participants import (
+    ElasticParticipants,
     End,
-    Fixed,
-    Go,
     GoOn,
-    Membership,
-    Refuse,
-    Spares,
+    Participants,
+    SpareParticipants,
     TakeIn,
-    Wait,
 )
+from entrypoint.job.membership.quorum import Go, Quorum, Refuse, SpareQuorum, Wait
+from entrypoint.job.peers import Peer
 from tests.unit.test_speakers import Node
 
 LOST = Outcome(75, "it is lost")
@@ -40,16 +39,26 @@ def called(settings: dict[str, Any], *here: int) -> Node:
     node = Node(**settings)
     node.told(events.NameState("a", ""))
     for rank in here:
-        members(node).answer(report := NodeReport(rank, 2, __version__), node.now)
-        node.machine._peers[rank] = events.Answered(rank, report)
+        report = NodeReport(rank, 2, __version__)
+        node.machine.state.peers[rank] = Peer(report, "10.0.0.1", node.now)
+        members(node).quorum.answer(report, node.now)
     return node
 
 
 @pytest.mark.parametrize(
-    ("settings", "policy"), [(FIXED, Fixed), (SPARES, Spares), (ELASTIC, Elastic)]
+    ("settings", "quorum", "participants"),
+    [
+        (FIXED, Quorum, Participants),
+        (SPARES, SpareQuorum, SpareParticipants),
+        (ELASTIC, Quorum, ElasticParticipants),
+    ],
 )
-def test_each_job_has_its_policy(settings: dict[str, Any], policy: type) -> None:
-    assert type(members(Node(**settings))) is policy
+def test_each_job_has_its_policy(
+    settings: dict[str, Any], quorum: type, participants: type
+) -> None:
+    membership = members(Node(**settings))
+    assert type(membership.quorum) is quorum
+    assert type(membership.participants) is participants
 
 
 @pytest.mark.parametrize(
@@ -73,8 +82,8 @@ def test_when_an_attempt_starts(
 ) -> None:
     """The roll call began at 1000 s."""
     node = called(settings, *here)
-    members(node).decide(node.now)
-    said = members(node).decide(node.now + after)
+    members(node).quorum.decide(node.now)
+    said = members(node).quorum.decide(node.now + after)
     assert said == answer or type(said) is answer
 
 
@@ -82,8 +91,8 @@ def test_when_an_attempt_starts(
 def test_a_stop_is_the_answer_once_all_have_heard_of_it(settings: dict[str, Any]) -> None:
     node = called(settings, 1)
     node.machine.state.stop = stop = Outcome(143, "SIGTERM")
-    assert members(node).decide(node.now) == Wait(node.now + 3.03)
-    assert members(node).decide(node.now + 3.1) == Refuse(stop)
+    assert members(node).quorum.decide(node.now) == Wait(node.now + 3.03)
+    assert members(node).quorum.decide(node.now + 3.1) == Refuse(stop)
 
 
 @pytest.mark.parametrize(
@@ -92,13 +101,13 @@ def test_a_stop_is_the_answer_once_all_have_heard_of_it(settings: dict[str, Any]
 )
 def test_a_loss_while_the_job_runs(settings: dict[str, Any], lost: int, answer: Any) -> None:
     node = Node(**settings).start()
-    assert members(node).lose(lost, LOST, False, node.now) == answer
+    assert members(node).participants.lose(lost, LOST, False, node.now) == answer
 
 
 def test_an_elastic_job_ends_below_its_minimum() -> None:
     node = Node(**ELASTIC).start()
-    assert members(node).lose(1, LOST, False, node.now) == GoOn(2)
-    assert members(node).lose(2, LOST, False, node.now) == End(LOST)
+    assert members(node).participants.lose(1, LOST, False, node.now) == GoOn(2)
+    assert members(node).participants.lose(2, LOST, False, node.now) == End(LOST)
 
 
 @pytest.mark.parametrize(
@@ -118,4 +127,4 @@ def test_a_node_that_comes_late(
     node.waits(31)
     node.told(events.Prepared(4, None))
     report = NodeReport(2, 2, __version__, not_ready=not_ready)
-    assert members(node).arrive(2, report) == answer
+    assert members(node).participants.arrive(2, report) == answer

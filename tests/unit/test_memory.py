@@ -3,6 +3,7 @@ and tests/faults."""
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -106,9 +107,50 @@ def test_nothing_to_read_is_nothing_said(tmp_path: Path) -> None:
     assert Memory(tmp_path).oom_killed() is None
 
 
+@pytest.mark.parametrize("version", [1, 2])
+def test_use_is_without_the_page_cache_that_gives_way(version: int, tmp_path: Path) -> None:
+    """Programs that read much have it up to the limit, and the kernel takes it first. What is read
+    is of now, in files that are found once."""
+    stat = f"anon 1\ninactive_file 7\n{'total_' * (version == 1)}inactive_file {100 * MIB}"
+    if version == 1:
+        folder = v1(tmp_path, memory__usage_in_bytes=120 * MIB, memory__stat=stat)
+    else:
+        stat = stat.replace("inactive_file 7\n", "")
+        folder = v2(tmp_path, memory__current=120 * MIB, memory__stat=stat)
+    memory = Memory(tmp_path)
+    shutil.rmtree(tmp_path / "proc")
+    assert memory.use() == (20 * MIB, 128 * MIB if version == 1 else 512 * MIB)
+    names = {1: "memory__usage_in_bytes", 2: "memory__current"}
+    write(folder, **{names[version]: 99 * MIB})
+    assert memory.use() == (0, 128 * MIB if version == 1 else 512 * MIB), "never below 0"
+
+
+def test_the_cgroup_with_the_least_room_counts(tmp_path: Path) -> None:
+    proc(tmp_path, "0::/pod/box", "30 29 0:26 / /sys/fs/cgroup ro - cgroup2 cgroup rw")
+    top = tmp_path / "sys/fs/cgroup"
+    write(top, cgroup__procs="")
+    write(top / "pod", memory__max=900 * MIB, memory__current=850 * MIB)
+    write(top / "pod/box", memory__max=512 * MIB, memory__current=100 * MIB)
+    assert Memory(tmp_path).use() == (850 * MIB, 900 * MIB)
+
+
+@pytest.mark.parametrize(
+    "files", [{"memory__max": "max"}, {"memory__max": V1_NO_LIMIT}, {"memory__current": ""}, {}]
+)
+def test_without_a_limit_or_a_number_no_use_is_known(
+    files: dict[str, object], tmp_path: Path
+) -> None:
+    v2(tmp_path, **{"memory__current": 5, **files})
+    expected = None if files else (5, 512 * MIB)
+    assert Memory(tmp_path).use() == expected
+
+
 def test_this_machine() -> None:
     """Whatever it has, it can be asked."""
     assert Memory().oom_killed() is None
+    used, limit = Memory().use() or (0, 1)
+    assert 0 <= used < 1 << 62
+    assert 0 < limit < 1 << 62
 
 
 def test_mounts_of_any_name(tmp_path: Path) -> None:

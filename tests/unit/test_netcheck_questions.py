@@ -15,7 +15,7 @@ from entrypoint.base.errors import ConfigError, SpecError
 from entrypoint.base.model import Facts, Interface
 from entrypoint.base.values import replace
 from entrypoint.base.wire import Invalid
-from entrypoint.features.netcheck.coordinator import Coordinator
+from entrypoint.features.netcheck.coordinator import Coordinator, inquiry
 from entrypoint.features.netcheck.messages import (
     Figures,
     Open,
@@ -24,7 +24,6 @@ from entrypoint.features.netcheck.messages import (
     Serve,
     Serving,
     Unable,
-    inquiry,
     packed,
     unpacked,
 )

@@ -16,8 +16,7 @@ from tests.made_up import merged, recorded
 PACKAGE = Path(__file__).parents[2] / "entrypoint"
 # A host name that is meant as such: what DNS was asked for, or an entry of a launcher's file.
 NAMES_OF_HOSTS = {
-    "features/health/judge.py",
-    "features/health/nodes.py",
+    "features/health/probes/network.py",
     "job/rollcall.py",
     "job/worker.py",
     "launchers/hydra.py",

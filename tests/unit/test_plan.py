@@ -30,7 +30,6 @@ from entrypoint.base.values import replace
 from entrypoint.node import _deadline
 from entrypoint.plan import topology as topologies
 from entrypoint.plan.show import plan_json, plan_text
-from entrypoint.plan.unused import unused
 from entrypoint.spec import JobSpec, Override, load
 from entrypoint.system import checks
 
@@ -599,7 +598,7 @@ def test_a_worker_takes_the_leader_s_variables() -> None:
 def test_what_prints_stacks_comes_before_the_user_s_pythonpath(
     env: dict[str, str], text: str, rest: str
 ) -> None:
-    made = build(f"stall: {{minutes: 5, stacks: signal}}\n{text}", facts(env))
+    made = build(f"stall: {{minutes: 5}}\n{text}", facts(env))
     assert planning.environment(env, made.env)["PYTHONPATH"] == supervised.OWN_STACKS + rest
 
 
@@ -692,7 +691,7 @@ def test_a_directory_for_logs_that_nothing_uses(
     spec, _ = settle(text, facts(), env=env)
     hint = "add --log-files ranks for a copy of each rank's output, or remove it"
     said = f"EP131 nothing writes logs into /logs | {asked_by} | {hint}"
-    assert unused(spec, build(text, env=env)) == ([said] if asked_by else [])
+    assert [*planning.warnings(spec, build(text, env=env))] == ([said] if asked_by else [])
 
 
 @pytest.mark.parametrize(
@@ -702,8 +701,9 @@ def test_a_directory_for_logs_that_nothing_uses(
 def test_ranks_to_show_that_the_job_does_not_have(show: str, is_told: bool) -> None:
     text = f"logs: {{show: '{show}'}}\nlauncher: jax\nslots: 2"
     spec, _ = settle(text, facts())
-    told = "".join(unused(spec, build(text)))
-    assert told.startswith("EP131 logs.show names no rank of this job | ") == is_told
+    told = [*planning.warnings(spec, build(text))]
+    assert len(told) == is_told
+    assert all(it.startswith("EP131 logs.show names no rank of this job | ") for it in told)
 
 
 def test_a_plan_shows_which_nodes_work_and_which_are_spares() -> None:

@@ -3,6 +3,7 @@ match."""
 
 from __future__ import annotations
 
+import ast
 import importlib
 import sys
 from collections.abc import Iterator
@@ -88,6 +89,37 @@ def test_an_adapter_is_one_file_more(more: Path) -> None:
         registry.choose("platforms", None, both, "local")
     found = registry.choose("platforms", "zeta", both, "local")
     assert found.__name__ == "entrypoint.platforms.zeta"
+
+
+@pytest.mark.parametrize(
+    ("text", "env", "found"),
+    [
+        ('MARKS = ("ZETA",)\n', {"ZETA": "1"}, "zeta"),
+        ('MARKS = ("ZETA",)\n', {"ZETA": ""}, "local"),
+        ('MARKS = ("ZETA",)\ndef matches(facts): return False\n', {"ZETA": "1"}, "local"),
+        ("def matches(facts): return True\n", {}, "zeta"),
+    ],
+)
+def test_a_platform_that_no_index_names_is_recognised_by_its_own_marks(
+    more: Path, text: str, env: dict[str, str], found: str
+) -> None:
+    (more / "zeta.py").write_text(text)
+    chosen = registry.choose("platforms", None, facts(**env), "local")
+    assert chosen.__name__ == f"entrypoint.platforms.{found}"
+
+
+def test_all_that_is_known_of_a_platform_is_in_its_module() -> None:
+    """No other module of the core names one, but `local`, which needs nothing."""
+    known = set(registry.names("platforms")) - {"local", *registry.names("deploy")}
+    tiers = {"features", "tools", "cli", "platforms"}
+    named = [
+        f"{file.relative_to(PACKAGE)}: {node.value}"
+        for file in [PACKAGE / "platforms/__init__.py", *PACKAGE.rglob("*.py")]
+        if file.name == "__init__.py" or file.relative_to(PACKAGE).parts[0] not in tiers
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.Constant) and node.value in known
+    ]
+    assert named == []
 
 
 @pytest.mark.control("a new platform is one file and one folder of cases")

@@ -17,6 +17,7 @@ from entrypoint.job.answer import node_info, node_report
 from entrypoint.job.failure import UNHEALTHY
 from entrypoint.job.history import History
 from entrypoint.job.leader import Leader
+from entrypoint.job.membership.team import Team
 from entrypoint.job.messages import Hello
 from entrypoint.job.rollcall import two_leaders
 from entrypoint.job.waits import SURE, Misdirected
@@ -218,11 +219,9 @@ def test_a_stop_between_two_attempts_is_told_to_those_that_come_soon(
     expected: frozenset[int] | None,
 ) -> None:
     """Also where that takes longer than the roll call may. Nobody waits for a node that is lost."""
-    node = speakers.Node(timeouts="{peers: 2}", restarts=2)
-    state = node.machine.state
-    state.history = History(2)
-    members = node.machine.membership
-    members.team = replace(members.team, expected=expected)
+    team = Team((0, 1, 2), expected=expected)
+    node = speakers.Node(timeouts="{peers: 2}", restarts=2, team=team)
+    node.machine.state.history = History(2)
     node.told(events.NameState("a", ""))
     node.told(events.Signalled(15))
     node.waits(2)

@@ -3,6 +3,8 @@ missing."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from entrypoint import __version__
@@ -10,17 +12,18 @@ from entrypoint.base.model import NodeReport, Outcome
 from entrypoint.base.phases import Phase
 from entrypoint.base.values import replace
 from entrypoint.job import actions, events, messages
+from entrypoint.job.membership.team import Team
 from tests.unit.test_speakers import Node, logged
 
 REFUSED = events.Unreachable(2, "our key is refused by 10.0.0.3", refused=True)
 OTHER = events.Rejected(2, "EP504 the nodes disagree on toolkit", "1.0 and 2.0", "the same image")
 
 
-def leader(expected: frozenset[int] | None = None, spares: int = 1) -> Node:
-    """A leader of three nodes, which were there when the last attempt ended; None: all."""
-    node = Node(spares=spares, restarts=2)
-    members = node.machine.membership
-    members.team = replace(members.team, expected=expected)
+def leader(expected: frozenset[int] | None = None, spares: int = 1, **left: Any) -> Node:
+    """A leader of three nodes, which were there when the last attempt ended; None: all. `left`:
+    what else that has left to this one."""
+    team = Team(tuple(range(3 - spares)), expected=expected, **left)
+    node = Node(spares=spares, restarts=2, team=team)
     node.told(events.NameState("a", ""))
     return node
 
@@ -91,12 +94,10 @@ def test_a_spare_may_come_later(not_ready: Outcome | None, said: str) -> None:
 
 def second(is_silent: bool, spares: int = 1) -> Node:
     """The leader of the second attempt, which has lost worker-1 just before."""
-    node = leader(frozenset({0, 2}), spares)
+    may_run = {1: (1050.0, is_silent)}
+    node = leader(frozenset({0, 2}), spares, reasons={1: "lost"}, may_run=may_run)
     state = node.machine.state
     state.history = replace(state.history, attempt=2)
-    members = node.machine.membership
-    members.team = members.team.lose(1, "lost")
-    members.earlier.may_run[1] = (node.now + 50, is_silent)
     node.answers(2, attempt=2)
     return node
 
@@ -157,7 +158,6 @@ def test_a_node_that_has_gone_again_has_said_that_no_rank_runs(attempt: int) -> 
     node.answers(1, attempt=attempt)
     assert node.is_prepared
     node = second(is_silent=False)
-    node.machine.membership.has_name = False
     node.answers(attempt=2)
     report = NodeReport(1, 2, __version__, "4.1.4", attempt=attempt)
     node.told(events.Answered(1, report, "10.0.0.1"))
@@ -238,7 +238,7 @@ def test_one_node_that_has_said_that_it_runs_shows_that_there_was_another_leader
 
 def test_what_may_run_is_remembered_by_the_next_attempt() -> None:
     node = succeeding(1, 2)
-    may_run = node.machine.membership.next_team().may_run
+    may_run = node.machine.membership.roster.next_team().may_run
     assert {node: until for node, (until, _) in may_run.items() if node} == {1: 1050.0, 2: 1050.0}
 
 
@@ -292,7 +292,7 @@ def test_a_node_that_knows_of_attempts_and_comes_after_the_start_changes_nothing
     node.waits(31)
     node.told(events.Prepared(4, None))
     node.answers(2, attempt=2)
-    assert node.machine.membership.earlier.may_run == {}
+    assert node.machine.membership.roster.earlier.may_run == {}
 
 
 @pytest.mark.parametrize("why", ["", "it sent nonsense"])
@@ -302,8 +302,8 @@ def test_a_node_that_has_lost_its_session_may_run_until_its_own_clock_ends_it(wh
         node = running(1, 2)
         node.told(events.SessionLost(lost, why))
         members = node.machine.membership
-        assert members.next_team().may_run == may_run
-        excluded = members.conclude(Outcome(75, "EP602")).excluded
+        assert members.roster.next_team().may_run == may_run
+        excluded = members.participants.conclude(Outcome(75, "EP602")).excluded
         assert [each.host for each in excluded] == (["b"] if lost == 1 else [])
 
 
@@ -314,7 +314,7 @@ def test_a_silent_node_may_run_until_it_has_noticed_that_by_its_own_clock() -> N
         node.told(events.TimerFired())
         node.hears(messages.Pong(0.0, 0), sender=2)
     assert "EP602 worker-1" in node.outcome.reason
-    ((until, is_silent),) = node.machine.membership.next_team().may_run.values()
+    ((until, is_silent),) = node.machine.membership.roster.next_team().may_run.values()
     assert is_silent
     assert node.now + 49 < until < node.now + 51  # 18 s, its grace of 30 s, and 2 s to be killed
 

@@ -15,7 +15,8 @@ from entrypoint.features.health.report import CheckOptions, inquiry
 from entrypoint.job import actions, events, messages
 from entrypoint.job.history import History
 from entrypoint.job.leader import Leader
-from entrypoint.job.stall.stacks import ProcessStack
+from entrypoint.job.membership.team import Team
+from entrypoint.job.stacks import ProcessStack
 from entrypoint.job.worker import Worker
 from entrypoint.plan import settle
 
@@ -81,6 +82,7 @@ class Node:
         launcher: str = "mpirun",
         check: bool = False,
         checking: bool = False,
+        team: Team | None = None,
         **settings: Any,
     ) -> None:
         given = (
@@ -90,13 +92,14 @@ class Node:
         given += MORE.get(launcher, f"launcher: {launcher}\n")
         given += "".join(f"{name}: {value}\n" for name, value in settings.items())
         job = spec.load(given, "job.yaml", {"ENTRYPOINT_NODE_RANK": str(me)}, {})
-        draft = replace(settle(job, FACTS), inquiry=inquiry(CheckOptions(1.0)) if check else None)
+        asked = inquiry(job, CheckOptions(1.0)) if check else None
+        draft = replace(settle(job, FACTS), inquiry=asked)
         self.now, self.done = 1000.0, []
         self.answered = 0  # how many of these are
         self.launch = draft.launch
         self.hello = replace(SAMPLES[messages.Hello], launcher=draft.task)
         self.machine: Any = (
-            Worker(job, draft, History()) if me else Leader(job, FACTS, draft, History())
+            Worker(job, draft, History()) if me else Leader(job, FACTS, draft, History(), team)
         )
         self.told(events.Started())
         self.told(events.KeysReady())

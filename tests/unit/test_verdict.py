@@ -111,8 +111,8 @@ def test_a_node_without_gpus_among_others_is_to_blame(
 def test_a_job_of_one_node_and_spares_has_no_node_to_compare_it_with() -> None:
     job = FailedJob(spares=2, restarts=1)
     job.hears(messages.Diagnosis(NO_GPU), sender=0)
-    job.machine._monitor.verdict.failed(0)
-    cause = job.machine._monitor.verdict._cause()
+    job.machine._attempt._monitor.verdict.failed(0)
+    cause = job.machine._attempt._monitor.verdict._cause()
     assert (cause.blame, cause.retry, cause.certainty) == ("program", "unknown", "low")
 
 
@@ -142,7 +142,7 @@ def test_a_cause_counts_once_the_failed_end_is_known(launcher: str, end: Any) ->
         job = FailedJob(launcher=launcher)
         if launcher == "mpirun":
             job.hears(messages.RankStart(4, 100), sender=2)
-        verdict = job.machine._monitor.verdict
+        verdict = job.machine._attempt._monitor.verdict
         for message in (end, messages.Diagnosis(ECC)) if late else (messages.Diagnosis(ECC), end):
             assert verdict._cause() is None
             job.hears(message, sender=2)
@@ -165,7 +165,7 @@ def test_one_node_cannot_fill_the_leader() -> None:
     job = FailedJob()
     for _ in range(1000):
         job.hears(messages.Diagnosis(LOST_PEER), sender=1)
-    assert len(job.machine._monitor.verdict._causes) == 16
+    assert len(job.machine._attempt._monitor.verdict._causes) == 16
     assert job.fails((2, ECC)).cause == replace(ECC, node="worker-2 (c)")
 
 

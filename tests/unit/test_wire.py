@@ -113,7 +113,9 @@ def test_every_class_that_arrives_from_elsewhere_has_limits() -> None:
         if module.name.endswith(("__main__", "wire")):
             continue
         names = vars(importlib.import_module(module.name))
-        if names.get("Range") is Range or names.get("Length") is Length:
+        limits = [each for value in names.values() for each in getattr(value, "__metadata__", ())]
+        uses_wire = names.get("Range") is Range or names.get("Length") is Length
+        if uses_wire or any(isinstance(each, Range | Length) for each in limits):
             for each in names.values():
                 if isinstance(each, type) and each.__module__ == module.name and is_dataclass(each):
                     assert _checks(each).keys() == each.__annotations__.keys()

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from entrypoint import cli
+from entrypoint.cli.parser import NAMES
 from tests import TREE
 from tests.command import captured, run
 
@@ -102,7 +102,7 @@ def test_its_version_is_the_trees(command: Path, tmp_path: Path) -> None:
     assert said.split() == ["entrypoint", *version.split()]
 
 
-@pytest.mark.parametrize("name", cli.NAMES)
+@pytest.mark.parametrize("name", NAMES)
 def test_help(name: str, command: Path, tmp_path: Path) -> None:
     assert same(command, tmp_path, name, "--help")
 

@@ -13,14 +13,14 @@ from typing import Any
 import yaml
 
 from entrypoint.base.errors import UsageError
-from entrypoint.base.text import escaped
+from entrypoint.base.text import escaped, signal_name
 from entrypoint.base.values import dataclass, replace
+from entrypoint.features.explain.layout import LONG, row
 from entrypoint.job.failure import ended
 
 ID = re.compile(r"\bEP[0-9]{3}\b")
 WARNING = "warning"
 _ALL = "`entrypoint explain` lists all"
-LONG = 5  # messages that are explained in full; of more, only the first lines are shown
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ def _without_others(text: str, number: int) -> str:
 def fits(number: int, kind: str) -> bool:
     """Return whether a status is of a kind, which is written `75`, `1-63` or `128+n`."""
     if kind == "128+n":
-        return "was ended by" in ended("it", number)
+        return signal_name(number - 128) != ""
     low, _, high = kind.partition("-")
     return kind != WARNING and int(low) <= number <= int(high or low)
 
@@ -132,11 +132,6 @@ def ends(kinds: Sequence[str]) -> str:
 def _entry(id: str, about: Mapping[str, Any]) -> Entry:
     statuses = tuple(map(str, about["status"]))
     return Entry(id, about["says"], statuses, about["cause"], about["confirm"], about["fix"])
-
-
-def row(name: str, text: str, width: int) -> str:
-    """Return a row of an explanation for a terminal of `width` columns."""
-    return textwrap.fill(text, width, initial_indent=f"  {name:<8} ", subsequent_indent=" " * 11)
 
 
 def explanation(question: str, columns: int) -> str:

@@ -14,7 +14,7 @@ from entrypoint.causes.judge import judge
 from entrypoint.causes.measured import shown_by
 from entrypoint.causes.phrase import BLAMES_IN_WORDS, RETRIES_IN_WORDS, phrase
 from entrypoint.causes.table import ENDS, KINDS, CauseKind, Signature, signatures
-from entrypoint.features.explain import LONG, row
+from entrypoint.features.explain.layout import LONG, row
 
 _ROLES = {
     "root": "these lines show the first failure",
@@ -24,9 +24,7 @@ _ROLES = {
 _CERTAINTIES = {"high": "sure", "low": "likely; other causes print the same"}
 _OWN = r".{0,120}\[entrypoint[^\]]{0,200}\] (?P<text>.{1,2000})"
 _HEAD = r"last \d{1,9} lines? of (?P<place>.{1,300}):"  # of a failed rank's output
-_END = (
-    r"(?:EP60[01] (?P<place>.{1,300}) (?:exited with|was ended by) )?.*; exit (?P<status>\d{1,3})"
-)
+_END = r"(?:EP60[01] (?P<place>.{1,300}) exited with )?.*; exit (?P<status>\d{1,3})"
 # Words for causes that no table has: what a node measures, and what the leader knows.
 _OTHER_WORDS = (
     ("host-oom", "the memory of this container was used up, and the kernel killed a process"),

@@ -1,194 +1,136 @@
-"""What this node sees of itself, for `check`: every probe in a thread of its own, all of
-them within one time limit."""
+"""What `entrypoint check` looks at, one class for each matter: what it reads on a node, what that
+means for the job there, what must be alike on all nodes, and what people are told.
+
+The fields of a class are what travels to worker-0; None, "" and () mean that it is not known.
+"""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import socket
-import threading
-import time
-from collections.abc import Callable, Mapping
-from functools import partial
-from typing import TYPE_CHECKING, Any
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache, partial
+from typing import Any, TypeVar
 
-from entrypoint.base.model import Facts, Finding, Plan, Topology
-from entrypoint.base.secret import hides, masked
-from entrypoint.base.text import from_json
-from entrypoint.base.wire import to_json
-from entrypoint.features.health import judge, kernel, programs
-from entrypoint.features.health.observation import Name, Named, Observation, Refusal
-from entrypoint.spec import JobSpec, fields
-from entrypoint.system import checks, preflight
-from entrypoint.system.network import addresses
-from entrypoint.system.threads import in_thread
+from entrypoint.base.model import Facts, Finding, Node, NodeReport, Plan
+from entrypoint.base.values import dataclass
+from entrypoint.spec import JobSpec
 
-if TYPE_CHECKING:
-    from entrypoint.features.health.report import CheckOptions
+_ONE_IMAGE = "start all nodes from one image, by its digest"
+_P = TypeVar("_P", bound="Probe")
 
-Probe = Callable[[], Mapping[str, Any]]  # fields of an Observation
-
-# seconds of a probe without a program; and after a program's own limit, to be done with it
-_MARGIN = 2.0
-# nodes whose names are looked up: each node asks for others, so that a thousand of them flood no
-# server
-_NAMES = 64
-_REVERSE = 4  # addresses of this node whose names are looked up
-_AGAIN = 0.5  # seconds until a name that has no address yet is asked for once more
-# What nodes of one job may have each its own way.
-_OWN = {
-    "node_rank",
-    "run_dir",
-    "log_dir",
-    "workdir",
-    "slots",
-    "secret_file",
-    "command",
-    "ssh.host_key",
-    "ssh.client_key",
-}
+Fields = dict[str, Any]  # of one or several classes
+Findings = Iterator[Finding]
 
 
-async def observe(spec: JobSpec, facts: Facts, plan: Plan) -> Mapping[str, Any]:
-    """As `node`, for a node of several, as it travels to the leader."""
-    assert plan.inquiry is not None
-    result = await node(spec, facts, plan, plan.inquiry.options, patient=True)
-    answer: Mapping[str, Any] = from_json(to_json(result))
-    return answer
+@dataclass(frozen=True)
+class Inputs:
+    """What the probes of a node get. `limit`: seconds for each program that is asked; `patience`:
+    for each name to have an address, since the name servers of nodes may learn them one after the
+    other."""
+
+    spec: JobSpec
+    facts: Facts
+    plan: Plan
+    limit: float
+    spec_file: str = ""
+    patience: float = 0.0
 
 
-async def node(
-    spec: JobSpec, facts: Facts, plan: Plan, options: CheckOptions, patient: bool = False
-) -> Observation:
-    """All that `check` wants to know of this node. Starts no program of the job, and writes
-    nothing.
+@dataclass(frozen=True)
+class NodeView:
+    """A node, as it is judged by this plan, which may have been made on another one: what it has
+    answered to the roll call, and what its probes have found."""
 
-    `patient`: ask for names until they have an address: the name servers of nodes may learn them
-      one after the other.
-    """
-    begun = time.monotonic()
-    limit = options.limit
-    probes: dict[str, Probe] = {
-        **_cheap(plan),
-        "image": kernel.image,
-        "what run would refuse": partial(_refused, spec, facts, plan),
-        "sshd and mpirun": partial(programs.programs, facts, plan, limit),
-        "libraries": partial(programs.libraries, spec, facts, plan, limit),
-        "accelerators": partial(programs.accelerators, facts, plan, limit),
-        f"own name {facts.hostname}": lambda: {"own": _name(facts.hostname)},
-    }
-    until = begun + limit if patient else 0.0
-    for host in _asked(plan.topology):
-        probes[f"the name {host}"] = partial(_lookup, host, until)
-    for interface in facts.interfaces[:_REVERSE]:
-        probes[f"the name of {interface.address}"] = partial(_reverse, interface.address)
-    values = await gather(probes, limit + _MARGIN)
-    values |= _job(spec, plan, options.spec_file)
-    return Observation(**values, seconds=round(time.monotonic() - begun, 1))
+    plan: Plan
+    node: Node
+    report: NodeReport | None
+    results: Mapping[type[Probe], Probe]
+
+    def of(self, kind: type[_P]) -> _P:
+        """Return the result of a probe."""
+        result = self.results[kind]
+        assert isinstance(result, kind)
+        return result
 
 
-def lacking(plan: Plan) -> list[Finding]:
-    """What this node lacks, of what can be seen without starting a program or asking the network,
-    within some milliseconds."""
-    values = asyncio.run(gather(_cheap(plan), _MARGIN))
-    observation = Observation(**values, devices=plan.topology.device.count)
-    return judge.cheap(observation, plan, plan.topology.me)
+class Probe:
+    """One matter that is looked at.
 
+    `name`: of its only reading; `is_cheap`: it takes milliseconds, starts no program, and may
+    explain a failed boot; `fatal`: the id of a difference that is an error; `absent`: stands for a
+    value that other nodes have.
 
-def _cheap(plan: Plan) -> dict[str, Probe]:
-    return {
-        "shared memory": preflight.shared_memory,
-        "locked memory": preflight.locked_memory,
-        "limits": kernel.limits,
-        "CPUs": kernel.processors,
-        "memory": kernel.memory,
-        "disks": partial(kernel.disks, plan),
-        "interfaces": kernel.links,
-        "RDMA": kernel.rdma,
-    }
-
-
-async def gather(probes: Mapping[str, Probe], limit: float) -> dict[str, Any]:
-    """Return the results of all probes after `limit` seconds at most; lists of several become one.
-
-    One that fails, or has no end by then (a file system that is gone holds every process that asks
-    for it), is named in `unseen`.
+    `texts`: under "page" its row in docs/how-to/check.md; under each id what it is about, what is
+    needed, and the fix; after "differs" what differs, and the fix unless that is another image. A
+    line that is indented more goes on with a row. An id stays the same in every release; behind a /
+    in it is which of several cases this is.
     """
 
-    async def result(name: str, probe: Probe) -> Mapping[str, Any]:
-        try:
-            return await asyncio.wait_for(in_thread(probe), limit)
-        except asyncio.TimeoutError:
-            why = f"no end within {limit:g}s"
-        except Exception as error:
-            why = f"{type(error).__name__}: {error}"
-        return {"unseen": (Named(name, why),)}
-
-    values: dict[str, Any] = {}
-    for part in await asyncio.gather(*(result(*item) for item in probes.items())):
-        for key, value in part.items():
-            values[key] = values.get(key, ()) + value if isinstance(value, tuple) else value
-    return values
-
-
-def _job(spec: JobSpec, plan: Plan, spec_file: str) -> dict[str, Any]:
-    """What was asked for, and by which evidence the platform was known."""
-    topology = plan.topology
-    device = topology.device
-    settings = []
-    for path in (field.path for field in fields() if field.path not in _OWN):
-        value = spec.value(path)
-        if spec.source(path).origin != "default" and not hides(path, str(value)):
-            # of variables the names alone
-            text = ", ".join(sorted(value)) if path == "env" else masked(str(value))
-            settings.append(Named(path, text[:200]))
-    evidence = (
-        f"{name} from {source}"
-        for name, source in topology.origins.items()
-        if source.origin != "default"
-    )
-    return {
-        "spec": spec_file,
-        "settings": tuple(settings),
-        "platform": topology.platform,
-        "evidence": tuple(evidence)[:64],
-        "device": device.kind,
-        "devices": device.count,
-        "device_origin": device.origin,
-    }
-
-
-def _refused(spec: JobSpec, facts: Facts, plan: Plan) -> dict[str, Any]:
-    _, refused = checks.dry_run(spec, facts, plan, lambda text: None)
-    return {"refused": tuple(Refusal(outcome.status, outcome.reason) for outcome in refused)}
-
-
-def _asked(topology: Topology) -> list[str]:
-    """Names of the leader, of this node, and of the next ones, that have no address in the spec."""
-    nodes = topology.nodes
-    turned = (nodes[0], *nodes[topology.me :], *nodes[: topology.me])
-    names = dict.fromkeys(node.host for node in turned[: _NAMES + 1] if not node.address)
-    return list(names) if len(nodes) > 1 else []
-
-
-def _lookup(host: str, until: float) -> dict[str, Any]:
-    name = _name(host)
-    while not name.addresses and time.monotonic() + _AGAIN < until:
-        threading.Event().wait(_AGAIN)  # a name that appears sends no event
-        name = _name(host)
-    return {"names": (name,)}
-
-
-def _name(host: str) -> Name:
-    try:
-        known = dict.fromkeys(str(address[0]) for *_, address in addresses(host, None))
-    except LookupError as error:
-        return Name(host, problem=str(error))
-    return Name(host, tuple(known)[:64])
-
-
-def _reverse(address: str) -> dict[str, Any]:
     name = ""
-    with contextlib.suppress(OSError):
-        name = socket.getnameinfo((address, 0), socket.NI_NAMEREQD)[0]
-    return {"reverse": (Named(address, name),)}
+    is_cheap = False
+    fatal = ""
+    absent = ""
+    texts = ""
+
+    @classmethod
+    def readings(cls, inputs: Inputs) -> dict[str, Callable[[], Fields]]:
+        """Return what is read on a node, each in a thread of its own, by the name that people get
+        if it fails or has no end."""
+        return {cls.name: partial(cls.read, inputs)} if cls.name else {}
+
+    @staticmethod
+    def read(inputs: Inputs) -> Fields:
+        """Return fields of this class, or of others that it learns by the way."""
+        return {}
+
+    def judge(self, view: NodeView) -> Findings:
+        """Yield what this means for a node."""
+        yield from ()
+
+    def alike(self, view: NodeView) -> Mapping[str, str]:
+        """Return what should be the same on all nodes: its id, and its name if there are several of
+        one id -> the value; "" is not known, and is not compared."""
+        return {}
+
+    @classmethod
+    def compare(cls, views: Sequence[NodeView]) -> Findings:
+        """Yield a finding for each value that is not the one of most nodes; of two as frequent, the
+        first node's is that of most."""
+        values = [(view, view.of(cls).alike(view)) for view in views if view.results]
+        for key in dict.fromkeys(key for _, of_node in values for key in of_node):
+            labels: dict[str, list[str]] = {}
+            for view, of_node in values:
+                if value := of_node.get(key, cls.absent):
+                    labels.setdefault(value, []).append(view.node.label)
+            if len(labels) < 2:
+                continue
+            id, _, name = key.partition(" ")
+            usual = max(labels, key=lambda value: len(labels[value]))
+            first, *more = labels.pop(usual)
+            usual += f", as {first}{f' and {len(more)} more' if more else ''}"
+            fatal = (cls.fatal, *views[0].plan.launch.needs_programs)
+            level = "error" if id in fatal else "warning"
+            for value, nodes in labels.items():
+                key = f"differs-{id}"
+                yield cls.finding(level, key, value, tuple(nodes), usual=usual, name=name)
+
+    @classmethod
+    def finding(
+        cls, level: str, key: str, seen: str, nodes: tuple[str, ...] = (), **values: object
+    ) -> Finding:
+        """Return a finding with the texts of this key; `values` fill their places."""
+        what, needed, fix, *_ = (text.format(**values) for text in rows(cls.texts)[key])
+        return Finding(level, key.partition("/")[0], what, seen, needed, fix, nodes)
+
+
+@cache
+def rows(texts: str) -> dict[str, list[str]]:
+    """Return the texts of a probe by their keys."""
+    lines = re.sub(r"\n {5,}", " ", texts).splitlines()
+    found = {}
+    for line in filter(str.strip, lines):
+        key, what, *cells = (cell.strip() for cell in line.split("|"))
+        if key.startswith("differs-"):
+            what, cells = f"{what} differs", ["{usual}", *(cells or [_ONE_IMAGE])]
+        found[key] = [what, *cells, "", ""]
+    return found

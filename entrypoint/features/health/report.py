@@ -4,21 +4,21 @@ table or JSON that shows them."""
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import zip_longest
 from typing import Any
 
 from entrypoint.base.errors import ConfigError, message_parts
-from entrypoint.base.model import Finding, Inquiry, Outcome, Plan
+from entrypoint.base.model import Facts, Finding, Inquiry, NodeReport, Outcome, Plan
 from entrypoint.base.text import columns, count, some
 from entrypoint.base.values import dataclass, field, replace
-from entrypoint.base.wire import read, to_json
-from entrypoint.features.health import judge, nodes
-from entrypoint.features.health.findings import Findings, finding
-from entrypoint.features.health.nodes import Reports
-from entrypoint.features.health.observation import Observation
-from entrypoint.job.inquiry import Ask, Conclusion
+from entrypoint.base.wire import to_json
+from entrypoint.features.health import probes
+from entrypoint.features.health.probe import Inputs, NodeView
+from entrypoint.features.health.probes.image import Refused
+from entrypoint.job.inquiry import Answers, Ask, Conclusion
+from entrypoint.spec import JobSpec
 
 MARGIN = 10.0  # seconds after a node's own limit until worker-0 does without its answer
 ORDER = ("error", "warning", "ok")
@@ -41,22 +41,39 @@ class CheckOptions:
     width: int = 140  # characters in a line of the table
 
 
-def inquiry(options: CheckOptions) -> Inquiry:
+def inquiry(spec: JobSpec, options: CheckOptions) -> Inquiry:
     """Return what `check --all` asks: one question to all nodes, whether or not the roll call
     brings them together."""
-    return Inquiry("check", partial(CheckDialogue, options), options, always=True)
+
+    def answers(facts: Facts, plan: Plan, env: Mapping[str, str]) -> CheckAnswers:
+        return CheckAnswers(
+            Inputs(spec, facts, plan, options.limit, options.spec_file, patience=options.limit)
+        )
+
+    return Inquiry("check", partial(CheckDialogue, options), answers, always=True)
+
+
+@dataclass
+class CheckAnswers(Answers):
+    """What a node answers to the one question."""
+
+    inputs: Inputs
+
+    async def answer(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the results of its probes."""
+        return await probes.observe(self.inputs)
 
 
 @dataclass
 class CheckDialogue:
     """The check of all nodes (a Dialogue of job/inquiry.py): each one runs its probes, then all
-    results are judged. `reports`: of the nodes that have answered the roll call; `observed`: what
-    they see; both by rank."""
+    results are judged. `reports`: of the nodes that have answered the roll call; `results`: what
+    their probes have found; both by rank."""
 
     options: CheckOptions
     plan: Plan
-    reports: Reports
-    observed: dict[int, Observation] = field(default_factory=dict)
+    reports: Mapping[int, NodeReport]
+    results: dict[int, probes.Results] = field(default_factory=dict)
 
     def begin(self, now: float) -> list[Ask]:
         """Ask every node for the results of its probes."""
@@ -64,7 +81,7 @@ class CheckDialogue:
 
     def take(self, node: int, body: Mapping[str, Any], now: float) -> list[Ask]:
         """Keep a node's results. Raises Invalid if they are none."""
-        self.observed[node] = read(Observation, body, "reply.body")
+        self.results[node] = probes.results(body)
         return []
 
     def lose(self, node: int, why: str, has_left: bool, now: float) -> list[Ask]:
@@ -75,10 +92,19 @@ class CheckDialogue:
         """Return the table, or JSON, of the nodes that have said what they see. `failed`: why the
         roll call did not bring them all together; the check ends with it then."""
         plan, options = self.plan, self.options
+        views = [
+            NodeView(plan, node, self.reports.get(node.rank), self.results.get(node.rank, {}))
+            for node in plan.topology.nodes
+            if node.rank in {**self.reports, **self.results}
+        ]
         observed = {
-            plan.topology.nodes[rank].label: it for rank, it in sorted(self.observed.items())
+            view.node.label: dict(
+                field for result in view.results.values() for field in vars(result).items()
+            )
+            for view in views
+            if view.results
         }
-        lines = sort(self._findings(failed))
+        lines = sort([*self._absent(failed), *probes.findings(views)])
         exit_status = status(lines, options.strict)
         reason = f"check of {count(len(observed), 'node')}: {summary(lines)}"
         ended = failed or (
@@ -97,27 +123,28 @@ class CheckDialogue:
             head += f"; looked at: {some(observed, 8) or 'none'}"
         return Conclusion(ended, text(together(lines), len(observed), options.width, head))
 
-    def _findings(self, failed: Outcome | None) -> Findings:
-        """Why nodes are not in the table, or cannot take part; then what each sees, and how they
-        differ."""
+    def _absent(self, failed: Outcome | None) -> Iterator[Finding]:
+        """Yield why nodes are not in the table, or cannot take part."""
+        see = "see its log"
         if failed:
             what, detail, fix = message_parts(failed.reason)
             yield Finding("error", "roll-call", what, detail, "", fix)
         for node in self.plan.topology.nodes if len(self.reports) > 1 and not failed else ():
             if node.rank not in self.reports:  # of an elastic job
-                yield finding("warning", "missing", f"{node.name} is not there", (node.label,))
+                seen = f"{node.name} is not there"
+                yield Finding("warning", "missing", "node", seen, "", see, (node.label,))
         for rank, answer in sorted(self.reports.items()):
             label = (self.plan.topology.nodes[rank].label,)
-            if rank not in self.observed:
-                yield finding("error", "no-answer", "no answer", label)
+            result = self.results.get(rank)
+            if result is None:
+                what, seen, needed = "the probes of this node", "no answer", "an answer"
+                fix = f"{see}; a program or a file system may hang there"
+                yield Finding("error", "no-answer", what, seen, needed, fix, label)
             if answer.not_ready and not failed:
-                refused = self.observed[rank].refused if rank in self.observed else ()
-                if answer.not_ready.reason not in {refusal.reason for refusal in refused}:
+                known = vars(result[Refused])["refused"] if result else ()
+                if answer.not_ready.reason not in {refusal.reason for refusal in known}:
                     what, detail, fix = message_parts(answer.not_ready.reason)
                     yield Finding("error", "not-ready", what, detail, "", fix, label)
-        for rank, observation in sorted(self.observed.items()):
-            yield from judge.judge(observation, self.plan, rank)
-        yield from nodes.differences(self.observed, self.reports, self.plan)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -188,8 +215,6 @@ def text(lines: Sequence[Finding], nodes: int, width: int, head: str) -> str:
         widths[widths.index(max(widths))] -= 1
     wrapped: list[tuple[str, ...]] = []
     for row in zip(*(column for _, column in table), strict=True):
-        cells = zip(row, widths, strict=True)
-        wrapped += zip_longest(
-            *(textwrap.wrap(cell, wide) or [""] for cell, wide in cells), fillvalue=""
-        )
+        folded = map(textwrap.wrap, row, widths)
+        wrapped += zip_longest(*(lines or [""] for lines in folded), fillvalue="")
     return "\n".join([head, "", *columns(wrapped), "", summary(lines), ""])

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from entrypoint.base.errors import ConfigError, RetryError
-from entrypoint.base.model import NodeReport, Outcome, Topology
+from entrypoint.base.model import Inquiry, NodeReport, Outcome, Topology
 from entrypoint.base.text import count, json_document, one_line
 from entrypoint.features.netcheck import messages
 from entrypoint.features.netcheck.analysis import findings, summary
@@ -42,6 +42,22 @@ def _round(nodes: int, number: int) -> list[tuple[int, int]]:
     half = len(players) // 2
     pairs = zip(players[:half], reversed(players[half:]), strict=True)
     return sorted((min(pair), max(pair)) for pair in pairs if -1 not in pair)
+
+
+def inquiry(spec: JobSpec, how: messages.How) -> Inquiry:
+    """Return the network check, instead of the job or before it."""
+
+    def answers(*node: Any) -> Any:
+        from entrypoint.features.netcheck.process import TorchProcess  # a job that runs needs none
+
+        return TorchProcess(spec, *node)
+
+    return Inquiry(
+        "netcheck",
+        lambda plan, reports: Coordinator(spec, how, plan.topology, reports),
+        answers,
+        instead=how != "before",
+    )
 
 
 class Coordinator:

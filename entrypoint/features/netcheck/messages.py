@@ -6,8 +6,7 @@ Serve     Serving    hold the store by which the next group meets; its port
 Reduce    Figures    reduce with the others of a group
           Unable     it did not work; to every question
 
-They travel through the roll call's session and the pipes of torch's process. A job asks for all of
-them by `inquiry`.
+They travel through the roll call's session and the pipes of torch's process.
 """
 
 from __future__ import annotations
@@ -15,10 +14,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from entrypoint.base.model import Inquiry, NodeReport, Plan
 from entrypoint.base.values import dataclass
 from entrypoint.base.wire import Invalid, Length, Range, read
-from entrypoint.spec import JobSpec
 
 MOST = 1 << 16  # bytes of a message in the pipes
 WHY = 300  # characters of a reason
@@ -108,14 +105,3 @@ def unpacked(body: Any, *kinds: type) -> Any:
         if isinstance(body, dict) and body.get("kind") == kind.__name__:
             return read(kind, body, kind.__name__)
     raise Invalid(f"neither {' nor '.join(kind.__name__ for kind in kinds)}")
-
-
-def inquiry(spec: JobSpec, how: How) -> Inquiry:
-    """Return the network check, instead of the job or before it."""
-
-    def coordinator(plan: Plan, reports: Mapping[int, NodeReport]) -> Any:
-        from entrypoint.features.netcheck.coordinator import Coordinator  # workers do not need it
-
-        return Coordinator(spec, how, plan.topology, reports)
-
-    return Inquiry("netcheck", coordinator, instead=how != "before")

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
+from entrypoint.base.model import Facts, Interface, Plan
 from entrypoint.base.render import render
 from entrypoint.base.text import from_json, one_line
+from entrypoint.base.values import replace
 from entrypoint.base.wire import Invalid, to_json
 from entrypoint.features.netcheck.messages import (
     ANSWERS,
@@ -22,24 +24,28 @@ from entrypoint.features.netcheck.messages import (
     packed,
     unpacked,
 )
+from entrypoint.job.inquiry import Answers
+from entrypoint.plan import network
+from entrypoint.spec import JobSpec
 from entrypoint.system import children, process
 
 _GONE = 2.0  # seconds for a killed process to be gone
 
 
-class TorchProcess:
+class TorchProcess(Answers):
     """Starts when it is asked to open, and again after it has ended or did not answer in time."""
 
-    def __init__(self, python: str, env: Callable[[str], Mapping[str, str]], launch: float) -> None:
-        """`python`: the interpreter of the job's programs. `env`: name of the interface -> their
-        environment. `launch`: seconds in which torch must have started."""
-        self._python = python
-        self._env = env
-        self._interface = ""
-        self._launch = launch
-        self._process: asyncio.subprocess.Process | None = None
+    _interface: Interface | None = None  # that the roll call came over
+    _process: asyncio.subprocess.Process | None = None
 
-    async def reply(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
+    def __init__(self, spec: JobSpec, facts: Facts, plan: Plan, env: Mapping[str, str]) -> None:
+        """`env`: of this node's programs."""
+        self._spec = spec
+        self._facts = facts
+        self._plan = plan
+        self._env = env
+
+    async def answer(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return its answer. If there is none, say why.
 
         A caller that is cancelled asks to open before anything else: an earlier answer may be on
@@ -49,8 +55,9 @@ class TorchProcess:
             question = unpacked(body, *ANSWERS)
             if isinstance(question, Open):
                 await self.close()
-                self._interface = question.interface
-            seconds = limit(question, self._launch)
+                known = {each.name: each for each in self._facts.interfaces}
+                self._interface = known.get(question.interface)
+            seconds = limit(question, self._spec.timeouts.launch)
             line = await asyncio.wait_for(self._ask(question), seconds)
             return packed(unpacked(from_json(line), ANSWERS[type(question)], Unable))
         except asyncio.TimeoutError:
@@ -77,11 +84,14 @@ class TorchProcess:
 
     async def _start(self) -> None:
         script = render("netcheck/all_reduce.py", {})
+        topology, reports = self._plan.topology, self._plan.members.reports
+        report = replace(reports[topology.me], interface=self._interface)
+        variables = network(self._spec, self._facts, report)
         pipe, nothing = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
         # Relative paths in the environment mean nothing to it, nor do modules in the job's folder.
         self._process = await children.start(
-            (self._python, "-c", script, f"{PATIENCE:g}"),
-            self._env(self._interface),
+            (topology.interpreter, "-c", script, f"{PATIENCE:g}"),
+            {**{var.name: var.value for var in variables}, **self._env},
             "/",
             stdin=pipe,
             stdout=pipe,
@@ -97,14 +107,14 @@ class TorchProcess:
             raise OSError(f"it ended with {await self._process.wait()}")
         return line
 
-    def end(self) -> None:
+    def stop(self) -> None:
         """End it at once, with what it has started."""
         if self._process is not None and self._process.returncode is None:
             process.kill_group(self._process.pid, signal.SIGKILL)
 
     async def close(self) -> None:
         """End it, and return when it has ended, or when the kernel does not end it in time."""
-        self.end()
+        self.stop()
         if self._process is not None:
             await asyncio.wait({asyncio.ensure_future(self._process.wait())}, timeout=_GONE)
             # Its end may be known before that of its pipes, which something else may hold, and

@@ -125,7 +125,7 @@ class JobObserver:
         self.is_new = True
         if phase is Phase.LAUNCHING is not state.phase:
             launch = self._plan.launch
-            state.started = 0 if launch.ranks.reports == "ranks" else len(launch.programs)
+            state.started = 0 if launch.ranks.kind.report_ends else len(launch.programs)
         if state.phase.status != phase.status:
             state.since = now
         if action.node == self.me:
@@ -146,7 +146,7 @@ class JobObserver:
             case messages.RankStart():
                 state.started = (state.started or 0) + 1
                 self.is_new = True
-            case messages.Ended() if self._plan.launch.ranks.reports == "ranks":
+            case messages.Ended() if self._plan.launch.ranks.kind.report_ends:
                 pass
             case messages.RankEnd() | messages.Ended():
                 state.ended += 1

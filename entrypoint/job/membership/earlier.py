@@ -19,7 +19,6 @@ for nothing.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 
 from entrypoint.base import heartbeat
@@ -35,14 +34,17 @@ class EarlierAttempts:
     """The nodes that may run something of an earlier attempt.
 
     may_run: Until when (seconds) by the clock of each, and whether it was silent when it was lost.
-    gone: When the roll call began: a leader before this one was gone then.
     """
-
-    gone = math.inf
 
     def __init__(self, state: JobState, may_run: Mapping[int, tuple[float, bool]]) -> None:
         self._state = state
         self.may_run = dict(may_run)
+
+    @property
+    def has_run(self) -> bool:
+        """Whether an attempt has started, as far as the nodes know that are there."""
+        state = self._state
+        return state.has_started or state.history.attempt > 1 or bool(self.may_run)
 
     def clock(self, now: float) -> float:
         """Return when a node whose leader is gone `now` has killed its ranks."""
@@ -56,14 +58,14 @@ class EarlierAttempts:
         is_silent = now - state.peers[node].heard > state.spec.timeouts.heartbeat
         self.may_run[node] = self.clock(now), is_silent
 
-    def hear(self, old: float = 0.0) -> None:
-        """A node knows of an attempt before this one: if this leader has not led it, another has.
-        `old`: until when that may run ranks itself, if it is only cut off."""
+    def hear(self, gone: float, old: float = 0.0) -> None:
+        """A node knows of an attempt before this one: if this leader has not led it, another has,
+        which was gone by then. `old`: until when it may run ranks itself, if it is only cut off."""
         state, may_run = self._state, self.may_run
         if not state.is_calling or state.history.attempt > 1:
             return
         if not may_run:
-            until = self.clock(self.gone)
+            until = self.clock(gone)
             may_run |= dict.fromkeys(range(len(state.topology.nodes)), (until, False))
             may_run[state.me] = 0.0, False
         may_run[state.me] = max(may_run[state.me], (old, False))

@@ -10,7 +10,7 @@ from entrypoint.base.errors import RetryError
 from entrypoint.base.text import duration
 from entrypoint.job import actions, messages
 from entrypoint.job.outbox import Part, Shared
-from entrypoint.job.stall.stacks import ProcessStack
+from entrypoint.job.stacks import ProcessStack
 from entrypoint.job.stall.steps import StepTable
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ class StallDetector(Part):
             who = f"; {report.blamed}" if report.blamed else ""
             outcome = RetryError(f"EP610 the job stalled: {reason}{who}").outcome
             if len(nodes) == 1:
-                self._membership.fault(min(nodes), outcome.reason)
+                self._membership.roster.fault(min(nodes), outcome.reason)
             self._decide(outcome)
         else:
             most = duration(_WHOLE * self._limit)

@@ -16,7 +16,7 @@ from typing import Literal
 
 from entrypoint.base.text import count, one_line, some, spans
 from entrypoint.base.values import dataclass
-from entrypoint.job.stall.stacks import Frame, ProcessStack
+from entrypoint.job.stacks import Frame, ProcessStack
 
 LINES = 40  # of the whole report, for any number of ranks
 _GROUPS = 10  # that are shown
@@ -110,11 +110,9 @@ def position(stack: ProcessStack) -> RankPosition:
     for kind in _OVER:
         if stack.state == kind:
             return RankPosition(kind, (kind, stack.note), f"has left ({stack.note})")
-    place = _place(stack.frames)
     if stack.state in ("T", "t"):
-        where = f", in {place[0]}" if place else ""
-        return RankPosition("suspended", ("suspended", *place), f"is suspended by a signal{where}")
-    if not place:
+        return RankPosition("suspended", ("suspended",), "is suspended by a signal")
+    if not (place := _place(stack.frames)):
         kernel = f" in the kernel's {stack.kernel}" if stack.kernel else ""
         state = {"D": "waits without an interrupt", "R": "runs", "Z": "has ended"}
         words = f"{state.get(stack.state, 'sleeps')}{kernel}"
@@ -147,9 +145,8 @@ def _collective(frames: Sequence[Frame]) -> str:
         if not frame.library:
             break
         is_there = any(word in frame.file for word in _COMMUNICATION)
-        function = frame.function.rpartition(".")[2]
-        if function in COLLECTIVES and is_there:
-            name = function  # the outermost one is what the program has called
+        if frame.function in COLLECTIVES and is_there:
+            name = frame.function  # the outermost one is what the program has called
     return name
 
 

@@ -1,21 +1,20 @@
-"""Reads the stack of one process: by py-spy, or by the signal on which its Python prints it itself.
+"""Reads the stack of one process, by the signal on which its Python prints it itself.
 
-py-spy needs the right to trace a process of the same user, which a container may not have. The
-signal needs `own_stacks/sitecustomize.py` in that Python. A stopped process answers no signal.
+This needs no right to trace processes, but `own_stacks/sitecustomize.py` in that Python. The signal
+would end any other process, so none gets it. A suspended process answers no signal.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import time
 from pathlib import Path
 
 from entrypoint.base.text import one_line
-from entrypoint.job.stall.stacks import Frame, chosen
-from entrypoint.system import limited, proc
+from entrypoint.job.stacks import Frame, chosen
+from entrypoint.system import proc
 from entrypoint.system.threads import rest
 
 SIGNAL = 46  # as in own_stacks/sitecustomize.py: a real-time signal that no library uses
@@ -31,61 +30,12 @@ _LIBRARY = re.compile(r"/(?:site-packages|dist-packages|lib(?:64)?/python\d\.\d{
 _FORKED = ("multiprocessing/process.py", "_bootstrap")
 
 
-async def read(how: str, spy: str | None, pid: int, limit: float) -> tuple[tuple[Frame, ...], str]:
+async def read(pid: int, limit: float) -> tuple[tuple[Frame, ...], str]:
     """Return the frames of a process's main thread, the innermost first, or why there are none,
-    within `limit` seconds. `how` is the spec's `stall.stacks`; `spy` the path of py-spy, if any."""
-    if how == "never":
-        return (), "stall.stacks is never"
-    frames: tuple[Frame, ...] = ()
-    why = "EP617 there is no py-spy on PATH"
-    ends = time.monotonic() + limit
-    if spy and how != "signal":
-        frames, why = await _by_spy(spy, pid, limit / 2 if how == "auto" else limit)
-    if not frames and how != "py-spy":
-        frames, reason = await _by_signal(pid, ends - time.monotonic())
-        why = f"{why}; {reason}"
-    return chosen(frames), "" if frames else why
-
-
-# --------------------------------------------------------------------------------------------------
-# py-spy
-
-
-async def _by_spy(spy: str, pid: int, limit: float) -> tuple[tuple[Frame, ...], str]:
-    words = ["dump", "--json", "--pid", str(pid)]
-    if proc.state(pid)[0] in "TtD":
-        words.append("--nonblocking")  # it could not be stopped, or not be continued
-    dump = await limited.run([spy, *words], os.environ, limit)
-    frames = parsed_json(dump.output, pid)
-    first = next(iter(dump.output.strip().splitlines()), "") or dump.problem or "no stack"
-    return frames, "" if frames else f"py-spy: {one_line(first, 80)}"
-
-
-def parsed_json(text: str, pid: int) -> tuple[Frame, ...]:
-    """Return the frames of the main thread from what `py-spy dump --json` prints."""
-    try:
-        threads = json.loads(text)
-        named = (each for each in threads if each.get("thread_name") == "MainThread")
-        of_pid = (each for each in threads if each.get("os_thread_id") == pid)
-        main = next(of_pid, next(named, threads[-1]))
-        return _own(
-            [
-                frame_of(str(each["name"]), str(each["filename"]), int(each["line"] or 0))
-                for each in main["frames"][:_DEEPEST]
-            ]
-        )
-    except (ValueError, LookupError, TypeError, AttributeError):
-        return ()
-
-
-# --------------------------------------------------------------------------------------------------
-# The signal
-
-
-async def _by_signal(pid: int, limit: float) -> tuple[tuple[Frame, ...], str]:
+    within `limit` seconds."""
     caught = proc.number(f"/proc/{pid}/status", "SigCgt:", 16) or 0
     if not caught >> (SIGNAL - 1) & 1 or not (path := _stack_file(pid)):
-        return (), "its Python prints no stack on a signal"
+        return (), "its Python prints no stack on a signal (see stall.minutes)"
     if proc.state(pid)[0] in "Tt":
         return (), "a suspended process answers no signal"
     try:
@@ -96,7 +46,7 @@ async def _by_signal(pid: int, limit: float) -> tuple[tuple[Frame, ...], str]:
     except OSError:
         return (), "it has ended"
     frames = parsed_dump(text)
-    return frames, "" if frames else f"no answer to the signal within {limit:.0f}s"
+    return chosen(frames), "" if frames else f"no answer to the signal within {limit:.0f}s"
 
 
 async def _answer(fd: int, start: int, limit: float) -> str:
@@ -134,10 +84,6 @@ def parsed_dump(text: str) -> tuple[Frame, ...]:
     )
 
 
-# --------------------------------------------------------------------------------------------------
-# Both
-
-
 def frame_of(function: str, file: str, line: int) -> Frame:
     """Return a frame; a library's file is named from the library on."""
     *_, last = [None, *_LIBRARY.finditer(file)]
@@ -155,7 +101,7 @@ def _end(path: str) -> str:
 def _own(frames: list[Frame]) -> tuple[Frame, ...]:
     """Return the frames without those of the process that has forked this one."""
     for at, frame in enumerate(frames):
-        if (frame.file, frame.function.rpartition(".")[2]) == _FORKED:
+        if (frame.file, frame.function) == _FORKED:
             return tuple(frames[: at + 1])
     return tuple(frames)
 

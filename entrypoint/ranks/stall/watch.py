@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 import time
 from collections.abc import Mapping
 
@@ -12,18 +11,16 @@ from entrypoint.base.model import Facts, Plan
 from entrypoint.base.text import one_line
 from entrypoint.base.values import dataclass, replace
 from entrypoint.job.messages import STEPS, RankStacks, Steps
-from entrypoint.job.stall.stacks import PROCESSES, Frame, ProcessStack
+from entrypoint.job.stacks import PROCESSES, Frame, ProcessStack
 from entrypoint.output import steps
 from entrypoint.output.log import Callbacks
 from entrypoint.plan import environment
 from entrypoint.ranks.reports import Ranks
 from entrypoint.spec.jobspec import StallSpec
 from entrypoint.system import proc
-from entrypoint.system.process import which
 
 _LIMIT = 10.0  # seconds to read the stacks of a job that has stalled
 _CHILDREN = 16  # processes of one rank that are read, besides its own
-_AT_ONCE = 4  # processes whose stacks are read at the same time
 _HELPERS = ("resource_tracker", "torch/_inductor/compile_worker", "semaphore_tracker")
 
 
@@ -62,12 +59,12 @@ class RankWatcher:
 
     def _watched(self) -> list[WatchedRank]:
         """Return the ranks of this node, or its programs where these are not known to start any."""
-        launch, reports = self.launch, self.launch.ranks.reports
+        launch, kind = self.launch, self.launch.ranks.kind
         programs = {}
         ranks, program_ranks = self._ranks
         alive = program_ranks.alive
-        left = (program_ranks if reports == "both" else ranks).statuses
-        if reports == "programs" or (reports == "both" and not alive and not left):
+        left = (program_ranks if kind.in_programs else ranks).statuses
+        if not kind.have_supervisors or (kind.in_programs and not alive and not left):
             programs = {
                 number: (-1 if program.rank is None else program.rank, program.label)
                 for number, program in enumerate(launch.programs)
@@ -118,27 +115,12 @@ class RankWatcher:
     async def _read(self, limit: float) -> tuple[ProcessStack, ...]:
         from entrypoint.ranks.stall import reader  # only a stall, or the end of a grace, needs it
 
-        # The toolkit brings one along, next to its Python.
-        places = (
-            self._env.get("PATH", ""),  # of programs
-            os.path.dirname(sys.executable),
-            f"{sys.prefix}/bin",
-        )
-        spy = which("py-spy", ":".join(places))
-        turns = asyncio.Semaphore(_AT_ONCE)
-        ends = time.monotonic() + limit
-
         async def read(rank: WatchedRank, pid: int, is_child: bool) -> ProcessStack:
             state, kernel = reader.kernel_of(pid)
             frames: tuple[Frame, ...] = ()
             note = "is no Python"
             if _is_python(pid):
-                async with turns:
-                    left = ends - time.monotonic()
-                    note = "not read in time"
-                    if left > 0:
-                        most = min(left, max(limit / 2, 1.0))
-                        frames, note = await reader.read(self._stall.stacks, spy, pid, most)
+                frames, note = await reader.read(pid, limit)
             return ProcessStack(
                 rank.rank, rank.what, pid, is_child, state, kernel, one_line(note, 100), frames
             )

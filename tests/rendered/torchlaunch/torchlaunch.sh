@@ -43,7 +43,7 @@ ep_nodes() { # ep_nnodes, ep_most, ep_master, ep_rank: how many nodes the job ha
   done
   case ${NODE_RANK:+known}${MA_TASK_NAME:-} in ps) ep_fail "this node is a parameter server" "MA_TASK_NAME is ps" "use \`entrypoint run\`" ;; esac
   if [ -n "${ENTRYPOINT_HOSTS:-}" ]; then ep_fail "hosts are for \`entrypoint run\`" "ENTRYPOINT_HOSTS is set" "render with --hosts"; fi
-  ep_nnodes= ep_most= ep_master=
+  ep_nnodes='' ep_most='' ep_master=''
   # As ModelArts says it: the list of all nodes, or their number and the rule of their names.
   if [ -n "${VC_WORKER_HOSTS:-}" ]; then
     [[ $VC_WORKER_HOSTS =~ ^[A-Za-z0-9._-]+(,[A-Za-z0-9._-]+)*$ || $VC_WORKER_HOSTS =~ ^[0-9A-Fa-f]*:[0-9A-Fa-f.]*:[0-9A-Fa-f:.,]+$ ]] ||

@@ -1,7 +1,7 @@
 """Has each Python of a rank print its stack into a file of its own memory on a real-time signal.
 
 This needs no right to trace processes. The folder is put before a rank's PYTHONPATH
-(`stall.stacks`), so every version of Python may import this; a sitecustomize of the image still
+(`stall.minutes`), so every version of Python may import this; a sitecustomize of the image still
 runs. The entrypoint opens the file by /proc (ranks/stall/reader.py).
 """
 

@@ -1,0 +1,148 @@
+"""What starts on this node: the launcher's programs, under their supervisors; and whether the nodes
+call each other before."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from entrypoint.base import supervised
+from entrypoint.base.errors import ConfigError
+from entrypoint.base.model import Launch, Topology
+from entrypoint.base.registry import load
+from entrypoint.base.values import replace
+from entrypoint.launchers._common import planned
+from entrypoint.launchers._nested import boot_script
+from entrypoint.plan.topology import no_spares
+from entrypoint.spec import JobSpec, logs
+
+
+def without_boot_script(spec: JobSpec) -> tuple[JobSpec, str]:
+    """Return the spec without a boot script, such as torchrun.sh, before its command, and the
+    launcher that replaces it; "" if there is none."""
+    launcher, command = boot_script(spec.command)
+    return replace(spec, command=tuple(command)), launcher
+
+
+def launcher_of(spec: JobSpec, topology: Topology) -> str:
+    """Return the name of the launcher: the one asked for; else what platform or device ask for;
+    else mpirun for many ranks, and plain for one."""
+    default = "mpirun" if topology.world_size > 1 else "plain"
+    return spec.launcher or topology.launcher or default
+
+
+def launch_of(spec: JobSpec, name: str, topology: Topology, places: Topology) -> Launch:
+    """Return what the launcher of this name starts. `places`: the topology of the nodes that work.
+
+    Raises ConfigError if there is no program, or if the launcher cannot do what is asked for,
+    SpecError if the program is a launcher itself.
+    """
+    if not any(spec.command[:1]):
+        raise ConfigError(
+            "EP115 there is no program to run",
+            "no command in the spec, none after --",
+            "add: -- python train.py, or the spec that names it: --spec job.yaml",
+        )
+    launch = planned(spec, places, name, load("launchers", name).plan)
+    if spec.success != "all":
+        launch = _ending_with_first(spec, launch)
+    if topology.spares and launch.needs_rank_table:  # which gives each node a fixed place
+        raise no_spares(spec, f"{name} takes each node's ranks from a rank table")
+    return _with_logs(launch, spec, topology)
+
+
+def mode_of(
+    spec: JobSpec, topology: Topology, launch: Launch, launcher: str
+) -> tuple[Literal["exec", "local", "coordinated"], str]:
+    """Return what this node does; and the setting by which several nodes hold no roll call, where
+    one does.
+
+    Raises ConfigError where that setting meets another one that needs the roll call.
+    """
+    no_roll_call, nodes = "", len(topology.nodes)
+    if spec.calls(nodes):
+        return "coordinated", ""
+    if nodes > 1:
+        no_roll_call = f"roll_call: none ({spec.source('roll_call')})"
+        if needy := _needs_roll_call(spec, launch, launcher):
+            hint = f"remove roll_call, and give all nodes a secret; or do without {needy}"
+            raise ConfigError(f"EP313 {needy} needs the roll call", no_roll_call, hint)
+    is_supervised = (
+        spec.logs.any
+        or spec.stall.any
+        or spec.timeouts.job is not None
+        or spec.restarts.most
+        or getattr(load("platforms", topology.platform), "READS_REASONS", False)
+    )
+    return "exec" if launch.becomes_program and not is_supervised else "local", no_roll_call
+
+
+def with_supervisor(
+    launch: Launch, number: int, spec: JobSpec, topology: Topology
+) -> tuple[str, ...]:
+    """Return the command line of `ranks/supervise.py` with this launch's program of that number."""
+    program = launch.programs[number]
+    options = ["--number", str(number), "--linger", f"{spec.timeouts.grace:g}"]
+    if program.label:
+        options += ["--label", f"[{program.label}] "]
+    if program.rank and not launch.becomes_program:
+        options += ["--nested", str(program.rank)]
+    if launch.becomes_program and topology.me and spec.calls(len(topology.nodes)):
+        options += ["--nested", f"node {topology.me}"]
+    if launch.forwards:
+        options += ["--signals", "group"]
+    kind = launch.ranks.kind
+    through = "pipe" if launch.ranks.unite else "ranks" if kind.in_programs else ""
+    if not kind.have_supervisors:
+        options += supervised.steps(spec.stall.line)
+    rank = "" if program.rank is None else str(program.rank)
+    mixed = bool(through) and topology.this.slots > 1
+    options += logs.options(spec.logs, topology, rank, through, program.log, mixed)
+    return (*supervised.command(topology, *options), "--", *program.argv)
+
+
+def _needs_roll_call(spec: JobSpec, launch: Launch, launcher: str) -> str:
+    """Return what cannot do without a roll call on several nodes, as its user knows it; "" for
+    nothing."""
+    needy = {
+        f"launcher {launcher}": launch.needs_roll_call,
+        "netcheck.when: before": spec.netcheck.when == "before",
+        f"restarts: {spec.restarts.most}": spec.restarts.most > 0,
+        f"spares: {spec.spares}": spec.spares > 0,
+        "success: first": spec.success == "first",
+        "ssh.client: files": spec.ssh.client == "files",
+    }
+    return next((name for name, needs in needy.items() if needs), "")
+
+
+def _ending_with_first(spec: JobSpec, launch: Launch) -> Launch:
+    """Return the launch of a job that has succeeded when its first rank has.
+
+    Raises ConfigError if nobody knows which one that is.
+    """
+    is_unknown = launch.completion == "leader" and not launch.ranks.kind.have_supervisors
+    if is_unknown or spec.elastic:
+        raise ConfigError(
+            f"EP120 it is not known which rank is the first ({spec.source('success')})",
+            f"success: first, {'the launcher starts ranks by ssh' if is_unknown else 'nodes'}",
+            f"remove success, or {'ssh.client' if is_unknown else 'nodes'}",
+        )
+    return replace(launch, ends_with_first=True)
+
+
+def _with_logs(launch: Launch, spec: JobSpec, topology: Topology) -> Launch:
+    """Return the launch with what the logs that were asked for need."""
+    programs, ranks = launch.programs, launch.ranks
+    if spec.logs.files == "ranks":
+        launch = replace(launch, folders=(*launch.folders, topology.log_dir))
+    # these keep lines apart, too
+    labels = any(program.label for program in programs) and not spec.logs.lines
+    if programs and (ranks.tagged or (len(programs) > 1 and not labels)):
+        arguments = logs.options(
+            replace(spec.logs, files="none"),
+            topology,
+            through=ranks.tagged or "pipe",
+            mixed=True,
+        )
+        unite = (topology.python, "-I", "-S", supervised.UNITE, *arguments)
+        launch = replace(launch, ranks=replace(ranks, unite=unite))
+    return launch
