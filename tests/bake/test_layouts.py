@@ -170,7 +170,7 @@ def test_facts_say_what_was_found(image: str) -> None:
     assert f"path: {places.get(layout(image), '/usr/local/bin')}/mpirun" in text
     own = {
         "ngc": "- /opt/nvidia/nvidia_entrypoint.sh",
-        "stacks": "- /usr/local/bin/start.sh",
+        "stacks": "- start.sh",
         "s6": "- /init",
         "vendor": "- /opt/vendor/bin/setup-run.sh",
     }

@@ -232,11 +232,29 @@ REFUSED = {
 
 
 def install(
-    entry: Path, folder: Path, argv: Sequence[str], **env: str
+    entry: Path, folder: Path, argv: Sequence[str] | None, **env: str
 ) -> subprocess.CompletedProcess[str]:
+    """Install with this ENTRYPOINT; None gives none."""
     record = folder / "etc/image.json"
     record.parent.mkdir(exist_ok=True)
-    return call(record, "--install", json.dumps(argv), entry=entry, env=env, cwd=folder)
+    words = () if argv is None else (json.dumps(argv),)
+    return call(record, "--install", *words, entry=entry, env=env, cwd=folder)
+
+
+def test_an_entrypoint_that_is_not_given_is_asked_for(entry: Path, tmp_path: Path) -> None:
+    """The one that an earlier install was given stays, until another one or none is given."""
+    record, says = (
+        tmp_path / "etc/image.json",
+        "an ENTRYPOINT that the image itself has does not run",
+    )
+    start = str(script(tmp_path, 'exec "$@"'))
+    done = install(entry, tmp_path, None)
+    assert (done.returncode, says in done.stderr, record.exists()) == (0, True, False), done
+    assert says not in install(entry, tmp_path, [start]).stderr
+    assert says not in install(entry, tmp_path, None).stderr
+    assert json.loads(record.read_text())["start"] == [start]
+    assert says not in install(entry, tmp_path, []).stderr
+    assert json.loads(record.read_text())["start"] == []
 
 
 @pytest.mark.promise("an image's own start counts if a build has seen it run image-entry")

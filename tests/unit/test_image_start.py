@@ -17,7 +17,6 @@ from entrypoint.system.image import record as image_record
 from entrypoint.system.image import start as image_start
 from entrypoint.system.image.start import ImageStart
 
-RUNS = '#!/bin/bash\nexport A=1\nexec "$@"\n'
 FACTS = Facts({"PATH": "/usr/bin"}, "a", "/work", 1000, "me", "/home/me", mpi="4.1.7")
 
 
@@ -45,24 +44,6 @@ def put(root: Path, **files: str) -> str:
 )
 def test_an_init_in_front_is_not_doubled(entrypoint: list[str], rest: tuple[str, ...]) -> None:
     assert image_record.without_init(entrypoint) == rest
-
-
-@pytest.mark.parametrize(
-    ("files", "entrypoint"),
-    [
-        ({"opt__nvidia__nvidia_entrypoint.sh": RUNS}, ("/opt/nvidia/nvidia_entrypoint.sh",)),
-        ({"usr__local__bin__start.sh": RUNS, "usr__local__bin__before-notebook.d__1.sh": ""}, ("/usr/local/bin/start.sh",)),
-        ({"init": "", "command__s6-svscan": ""}, ("/init",)),
-        ({"docker-entrypoint.sh": RUNS, "usr__local__bin__entrypoint.sh": ""}, ("/docker-entrypoint.sh",)),
-        ({}, ()),
-        ({"init": RUNS}, ()),  # of another init
-        ({"usr__local__bin__start.sh": RUNS}, ()),
-    ],
-)  # fmt: skip
-def test_well_known_starts_are_found(
-    files: dict[str, str], entrypoint: tuple[str, ...], tmp_path: Path
-) -> None:
-    assert image_record.find(put(tmp_path, **files)) == entrypoint
 
 
 def test_the_dockerfile_gets_an_entrypoint_that_fits() -> None:

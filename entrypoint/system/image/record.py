@@ -1,8 +1,8 @@
 """Records the image's own start while the toolkit is installed into an image.
 
-A build cannot read the image's ENTRYPOINT: it is given, or found by the places of well-known ones.
-It counts if it runs image-entry here, once and with its words as they are, and exits with its
-status. Only s6-overlay's, which must be process 1, cannot be tried in a build.
+A build cannot read the image's ENTRYPOINT, so it is given. It counts if it runs image-entry here,
+once and with its words as they are, and exits with its status. Only s6-overlay's, which must be
+process 1, cannot be tried in a build.
 
     python3 -m entrypoint.system.image.record [ENTRYPOINT]
 
@@ -32,17 +32,6 @@ _LIMIT = 60.0  # seconds for a start that is tried
 _S6 = ("/command/s6-svscan", "/bin/s6-svscan", "/usr/bin/s6-svscan")
 # From version 3 on, the environment of s6-overlay reaches programs only through this.
 _WITH_ENVIRONMENT = ("/command/with-contenv", "/usr/bin/with-contenv")
-# Path of a start that many images have, and another one that shows that it is that.
-_PLACES = (
-    ("/opt/nvidia/nvidia_entrypoint.sh", "/"),
-    ("/usr/local/bin/start.sh", "/usr/local/bin/before-notebook.d"),
-    *(("/init", program) for program in _S6),
-    ("/entrypoint.sh", "/"),
-    ("/docker-entrypoint.sh", "/"),
-    ("/usr/local/bin/docker-entrypoint.sh", "/"),
-    ("/usr/local/bin/entrypoint.sh", "/"),
-    ("/usr/local/bin/_entrypoint.sh", "/"),
-)
 
 
 def main() -> int:
@@ -53,15 +42,21 @@ def main() -> int:
     os.dup2(2, 1)  # what a start prints that is tried
     try:
         entrypoint = given(sys.argv[1] if len(sys.argv) > 1 else "")
-        if entrypoint is None and os.path.exists(image_start.RECORD):
-            recorded = image_start.read()
+        if entrypoint is None:
+            recorded = image_start.read(image_start.RECORD)
             entrypoint = recorded.argv if recorded else ()
-        start = checked(find() if entrypoint is None else entrypoint)
-        if start or find():  # a later install looks for none, either
+        start = checked(entrypoint)
+        if start or os.path.exists(image_start.RECORD):
             _write(start or ImageStart(()))
     except EntrypointError as error:
         _say(str(error))
         return error.status
+    if not any(sys.argv[1:]) and not start:
+        _say(
+            "an ENTRYPOINT that the image itself has does not run, since none is given | docker"
+            " inspect --format '{{json .Config.Entrypoint}}' IMAGE prints it | give it by"
+            " --entrypoint"
+        )
     if start:
         _say(f"the image's own start runs first: {json.dumps(list(start.argv))}")
     os.write(lines, f"{dockerfile(start)}\n".encode())
@@ -104,12 +99,6 @@ def without_init(argv: Sequence[str]) -> tuple[str, ...]:
             if option in _VALUED:
                 del rest[:1]
     return tuple(rest)
-
-
-def find(root: str = "") -> tuple[str, ...]:
-    """Return the ENTRYPOINT that this image has in a well-known place; () if there is none."""
-    places = (pair for pair in _PLACES if all(os.path.exists(root + path) for path in pair))
-    return next(places, ())[:1]
 
 
 def checked(entrypoint: Sequence[str]) -> ImageStart | None:
@@ -180,7 +169,7 @@ def dockerfile(start: ImageStart | None) -> str:
 
 
 def _write(start: ImageStart) -> None:
-    """Record the start; an empty one keeps a later install from looking for another."""
+    """Record the start; an empty one replaces that of an earlier install."""
     text = json.dumps({"start": start.argv, "first": start.first, "folder": start.folder}) + "\n"
     path = image_start.RECORD
     os.makedirs(os.path.dirname(path), exist_ok=True)
