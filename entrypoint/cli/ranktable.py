@@ -37,7 +37,7 @@ COMMAND = Command(
             "convert a rank table of any form to another form",
             f"FILE {_OUTPUT}",
             (
-                "file FILE  rank table of form v1.0, v1.2, v0.1 (jobstart_hccl.json) or lab",
+                "file FILE  rank table of form v1.0, v1.2 or v0.1 (jobstart_hccl.json)",
                 *_OUTPUT_OPTIONS,
             ),
             is_of_job=False,

@@ -1,8 +1,7 @@
-"""Text -> RankTable: five forms, distinguished by their keys.
+"""Text -> RankTable: four forms, distinguished by their keys.
 
 A table with `rank_list` is v2.0; one with `server_list` is v1.0, or v1.2 by its version; one with
-`group_list` is of the lab form if an instance has a rank_id, otherwise v0.1, whose ranks follow
-from the numbers at the end of the pods' names.
+`group_list` is v0.1, whose ranks follow from the numbers at the end of the pods' names.
 """
 
 from __future__ import annotations
@@ -36,11 +35,12 @@ def parse(text: str, where: str) -> RankTable:
         return _from_servers(document)
     if "group_list" in document.values:
         return _from_groups(document)
-    raise ConfigError(
-        f"EP701 rank table {where} has an unknown form",
-        "it has neither server_list, rank_list nor group_list",
-        "give a v1.0, v1.2, v2.0, v0.1 or lab table, see docs/reference/ranktables.md",
-    )
+    raise _unknown(where, "it has neither server_list, rank_list nor group_list")
+
+
+def _unknown(where: str, detail: str) -> ConfigError:
+    hint = "give a v1.0, v1.2, v2.0 or v0.1 table, see docs/reference/ranktables.md"
+    return ConfigError(f"EP701 rank table {where} has an unknown form", detail, hint)
 
 
 @dataclass(frozen=True)
@@ -146,10 +146,9 @@ class _Object:
 
 @dataclass(frozen=True)
 class _Entry:
-    """A parsed device, with its object and the object that has its rank."""
+    """A parsed device, with its object."""
 
     device: _Object
-    ranked: _Object
     server_id: str
     card: CardEntry
 
@@ -198,7 +197,7 @@ def _from_ranks(document: _Object, text: str) -> RankTable:
             node, taken = node + 1, set()
         taken.add(local)
         card = CardEntry(device_id=rank.number("device_id"), rank_id=rank.number("rank_id"))
-        entries.append(_Entry(rank, rank, f"node-{node}", card))
+        entries.append(_Entry(rank, f"node-{node}", card))
     return _table(document, "v2.0", entries, {}, text)
 
 
@@ -225,7 +224,7 @@ def _from_servers(document: _Object) -> RankTable:
             card = _card(device, device.number("rank_id"))
             if version == "1.2":
                 device.text("super_device_id")
-            entries.append(_Entry(device, device, server_id, card))
+            entries.append(_Entry(device, server_id, card))
     form: Form = "v1.2" if version == "1.2" else "v1.0"
     table = _table(document, form, entries, more)
     pods = _super_pods(document, list(more)) if form == "v1.2" else {}
@@ -263,38 +262,15 @@ def _super_pods(document: _Object, server_ids: Sequence[str]) -> dict[str, tuple
 def _from_groups(document: _Object) -> RankTable:
     groups = document.objects("group_list")
     document.counts("group_count", len(groups))
-    is_lab = any(
-        "rank_id" in instance.values
-        for group in groups
-        for instance in group.objects("instance_list", True)
-    )
     entries: list[_Entry] = []
     for group in groups:
         instances = group.objects("instance_list", may_be_empty=True)
         group.counts("instance_count", len(instances))
-        devices = list(_lab(instances) if is_lab else _pods(instances, len(entries)))
-        for key in ("device_count", "device_num"):
-            group.counts(key, len(devices))
-        group.counts("server_num", len({entry.server_id for entry in devices}))
+        devices = list(_pods(instances, len(entries)))
+        group.counts("device_count", len(devices))
         entries += devices
-    if not is_lab:
-        _no_pod_twice(entries)
-    return _table(document, "lab" if is_lab else "v0.1", entries, {})
-
-
-def _lab(instances: Sequence[_Object]) -> Iterator[_Entry]:
-    """Yield the devices, one of each instance, which has the rank."""
-    for instance in instances:
-        rank = instance.number("rank_id")
-        devices = instance.objects("devices")
-        if len(devices) > 1:
-            raise instance.wrong(
-                "devices",
-                "are many for one rank_id",
-                f"{len(devices)} devices",
-                "list one an instance",
-            )
-        yield _Entry(devices[0], instance, instance.text("server_id"), _card(devices[0], rank))
+    _no_pod_twice(entries)
+    return _table(document, "v0.1", entries, {})
 
 
 def _pods(instances: Sequence[_Object], rank: int) -> Iterator[_Entry]:
@@ -302,6 +278,8 @@ def _pods(instances: Sequence[_Object], rank: int) -> Iterator[_Entry]:
     10 after 9."""
     numbered: dict[int | None, _Object] = {}
     for instance in instances:
+        if "rank_id" in instance.values:
+            raise _unknown(instance.where, f"{instance.path} has a rank_id: the lab form of 2019")
         name = instance.text("pod_name")
         number = pod_number(name)
         if number is None and len(instances) > 1:
@@ -320,7 +298,7 @@ def _pods(instances: Sequence[_Object], rank: int) -> Iterator[_Entry]:
     for _, instance in sorted(numbered.items(), key=lambda entry: entry[0] or 0):
         for device in instance.objects("devices", may_be_empty=True):
             server_id = instance.text("server_id")
-            yield _Entry(device, device, server_id, _card(device, rank, instance.text("pod_name")))
+            yield _Entry(device, server_id, _card(device, rank, instance.text("pod_name")))
             rank += 1
 
 
@@ -393,7 +371,7 @@ def _places_of_ranks(entries: Sequence[_Entry], need_ip: bool) -> dict[int, str]
                 "device_id", "is a device listed before", detail, "list each device once"
             )
         devices.add((entry.server_id, card.device_id))
-        entry.ranked.take("rank_id", card.rank_id, ranks, "give each device a rank of its own")
+        device.take("rank_id", card.rank_id, ranks, "give each device a rank of its own")
         if is_many and need_ip and not card.device_ip:
             raise device.wrong(
                 "device_ip",

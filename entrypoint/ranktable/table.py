@@ -11,7 +11,7 @@ from entrypoint.base.values import dataclass, field
 
 _POD_NUMBER = re.compile(r"(?:.*-)?([0-9]{1,9})", re.DOTALL)
 
-Form = Literal["v1.0", "v0.1", "lab", "v1.2", "v2.0"]
+Form = Literal["v1.0", "v0.1", "v1.2", "v2.0"]
 
 
 class NotReady(RetryError):
