@@ -34,6 +34,7 @@ class Job:
 
     def __init__(self, made: Cluster, spaces: list[str], python: str) -> None:
         self.cluster, self.spaces, self.python = made, spaces, python
+        made.meeting = None  # the ports are Ray's own
 
     def start(self, *words: str) -> None:
         program = ("python", str(TREE / "examples/ray/actors.py"), *words)
