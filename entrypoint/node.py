@@ -34,6 +34,7 @@ from entrypoint.plan import environment
 from entrypoint.plan.members import with_interface
 from entrypoint.ranks import command_line, hooks
 from entrypoint.ranks.agents import Agents
+from entrypoint.ranks.keeping import KeeperProcess
 from entrypoint.ranks.runner import Programs
 from entrypoint.session.gateway import Gateway
 from entrypoint.session.resolve import greet, resolve
@@ -65,6 +66,7 @@ class AttemptInputs:
     facts: Facts
     plan: Plan
     gate: Gate
+    keeper: KeeperProcess
     not_ready: Outcome | None = None
     history: History = FIRST
     team: Team | None = None  # of the leader of a job with spares, after the first attempt
@@ -104,8 +106,12 @@ def execute(
     gc.freeze()  # all that was imported stays, so no collection needs to look at it
     gc.enable()
     signals.hold()
-    attempt = AttemptInputs(spec, facts, draft, gate, not_ready)
-    return _attempts(attempt, signals, log, extensions)
+    keeper = KeeperProcess()
+    try:
+        attempt = AttemptInputs(spec, facts, draft, gate, keeper, not_ready)
+        return _attempts(attempt, signals, log, extensions)
+    finally:
+        keeper.close()
 
 
 def _deadline(spec: JobSpec, ends: int) -> float:
@@ -250,7 +256,8 @@ class Loop:
         self._run_dir = RunDir(self._topology.run_dir)
         try:
             callbacks = Callbacks(log, driver.here, self._background)
-            self._programs = Programs(spec, facts, draft, self._run_dir, callbacks, self._tell)
+            places = self._run_dir, attempt.keeper
+            self._programs = Programs(spec, facts, draft, places, callbacks, self._tell)
         except EntrypointError:
             self._run_dir.close()
             raise
@@ -490,7 +497,7 @@ class Loop:
             self._log(f"wrote {' and '.join(f'{folder}/{name}' for name, _ in files)}")
 
     async def _await_launchers(self) -> None:
-        await self._programs.reports.gone()
+        await self._programs.reports.programs.gone()
         self._tell(events.LaunchersGone())
 
     def _has_succeeded(self) -> bool:

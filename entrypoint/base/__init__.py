@@ -1,3 +1,3 @@
 """What every package may use: values, texts, errors, the wire, the folders of adapters."""
 
-EFFECTS = ("registry", "render", "supervised")
+EFFECTS = ("registry", "render", "kept")

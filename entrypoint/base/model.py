@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
+from entrypoint.base.kept import RanksForm
 from entrypoint.base.rankkind import AS_PROGRAMS, RankKind
 from entrypoint.base.values import dataclass, field
 
@@ -404,8 +405,8 @@ class LaunchRanks:
     agents_stay: bool = False
     # whose way to tag ranks' output where it cuts it (framing.py), where lines are asked for
     tagged: str = ""
-    # what makes ranks' lines whole again that come through one pipe: its command line
-    unite: tuple[str, ...] = ()
+    # how ranks are kept that it starts through rank.sh; None where it starts none so
+    form: RanksForm | None = None
 
     @property
     def reported(self) -> int:

@@ -87,6 +87,7 @@ def _ask(
     from entrypoint.cli.features import extensions
     from entrypoint.features.health.admission import HealthGate
     from entrypoint.node import AttemptInputs, boot
+    from entrypoint.ranks.keeping import KeeperProcess
     from entrypoint.system import checks, process
 
     if plan.mode != "coordinated":
@@ -101,6 +102,10 @@ def _ask(
     signals.hold()
     features = extensions(spec, record, log)
     features.observer.begin(plan)
-    attempt = AttemptInputs(spec, facts, plan, HealthGate(None), unusable)
-    outcome, machine = asyncio.run(boot(attempt, signals, log, features))
+    keeper = KeeperProcess()
+    try:
+        attempt = AttemptInputs(spec, facts, plan, HealthGate(None), keeper, unusable)
+        outcome, machine = asyncio.run(boot(attempt, signals, log, features))
+    finally:
+        keeper.close()
     return outcome, machine.state.answer if machine else ""

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from entrypoint.base.errors import ConfigError, Problem, SpecError
+from entrypoint.base.kept import PASS_FD
 from entrypoint.base.model import EnvVar, File, Launch, LaunchPort, Topology
 from entrypoint.base.render import render
 from entrypoint.base.text import brief
@@ -177,6 +178,14 @@ def file(template: str, context: Mapping[str, Any] | None = None, mode: int = 0o
     """Return the file that this template gives, of the template's own name."""
     name = template.rpartition("/")[2].removesuffix(".j2")
     return File(name, render(template, context or {}), template, mode)
+
+
+def rank_script(topology: Topology, passes_fd: bool = False) -> File:
+    """Return the script that a launcher starts for each rank of this node (ranks/placeholder.py).
+    `passes_fd`: the launcher gives ranks a socket."""
+    pass_fd = (topology.python, "-I", "-S", PASS_FD) if passes_fd else ()
+    context = {"host": topology.this.host, "run_dir": topology.run_dir, "pass_fd": pass_fd}
+    return file("ranks/rank.sh.j2", context)
 
 
 def endpoint(host: str, port: int | str) -> str:

@@ -3,15 +3,15 @@ through rank.sh."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
-from entrypoint.base import supervised
 from entrypoint.base.errors import Problem
+from entrypoint.base.kept import RANK, KeptForm, RanksForm
 from entrypoint.base.model import EnvVar, File, Launch, LaunchRanks, Topology
 from entrypoint.base.rankkind import UNDER_DAEMONS
 from entrypoint.base.text import brief
 from entrypoint.base.values import replace
-from entrypoint.launchers._common import file, meeting_port, place, problem
+from entrypoint.launchers._common import file, meeting_port, place, problem, rank_script
 from entrypoint.spec import JobSpec, logs
 
 # Variables of ModelArts' run_mpi.sh, which hold several options each.
@@ -22,26 +22,30 @@ def launch(
     spec: JobSpec,
     topology: Topology,
     variables: Mapping[str, str],
-    number: str,
-    *options: str,
+    *numbers: str,
     ranks: LaunchRanks,
+    passes_fd: bool = False,
 ) -> Launch:
     """Return the common parts of every node's launch.
 
-    `variables` maps the names of a rank's numbers to those of the daemon; `number` is a rank's
-    number as a shell expression; `options` are further ones for its supervisor; `ranks` are the
-    MPI's own settings.
+    `variables` maps the names of a rank's numbers to those of the daemon; `numbers` name the
+    variables that may have a rank's number; `ranks` are the MPI's own settings;
+    `passes_fd` as in `rank_script`.
     """
-    lines = logs.options(
-        spec.logs, topology, "{rank}", ranks.tagged, mixed=are_mixed(spec, topology)
+    output = logs.output(spec.logs, topology, RANK, is_one_of_several=are_mixed(spec, topology))
+    output = logs.copied(spec.logs, topology, replace(output, tags=ranks.tagged))
+    form = KeptForm(
+        output, spec.timeouts.grace, by_mpi=True, nested=RANK, steps=spec.stall.line or ""
     )
+    each = tuple(variables.items())
     return Launch(
-        files=(_rank_script(spec, topology, variables, number, (*options, *lines)),),
+        files=(rank_script(topology, passes_fd),),
         needs_roll_call=topology.has_peers,
         completion="leader",
         takes_args=True,
         ranks=replace(
             ranks,
+            form=RanksForm(form, numbers, topology.workdir, each=each, colons=True),
             kind=UNDER_DAEMONS,
             count=world_size(spec, topology),
             agents=topology.has_peers and topology.is_leader,
@@ -53,29 +57,6 @@ def launch(
         ),
         port=meeting_port(spec, topology, "MASTER_PORT", needed=False),
     )
-
-
-def _rank_script(
-    spec: JobSpec,
-    topology: Topology,
-    variables: Mapping[str, str],
-    number: str,
-    options: Sequence[str],
-) -> File:
-    """Return the script that the daemon starts for each rank on this node."""
-    arguments = [
-        *("--env", f"{topology.run_dir}/{supervised.ENV_FILE}", "--cwd", topology.workdir),
-        *("--colons", "escaped", "--linger", f"{spec.timeouts.grace:g}", "--nested", "{rank}"),
-        *("--each", ",".join(f"{name}={source}" for name, source in variables.items())),
-        *options,
-        *supervised.steps(spec.stall.line),
-    ]
-    context = {
-        "host": topology.this.host,
-        "supervisor": supervised.command(topology, *arguments),
-        "number": number,
-    }
-    return file("mpirun/rank.sh.j2", context)
 
 
 def refused(spec: JobSpec, launcher: str, settled: Mapping[str, str]) -> list[Problem]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from entrypoint.base import supervised
 from entrypoint.base.errors import ConfigError, SpecError
+from entrypoint.base.kept import RANK, KeptForm, RanksForm
 from entrypoint.base.model import (
     DEFAULT,
     EnvVar,
@@ -26,6 +26,7 @@ from entrypoint.launchers._common import (
     meeting_port,
     place,
     planned,
+    rank_script,
     refuse_env,
     refuse_options,
     split_python,
@@ -87,8 +88,8 @@ def launch(
     argv = (python, f"{run_dir}/{files[0].name}", *options, "--no_python", "--", "sh", *words)
     return Launch(
         (Program(argv, (*_env(spec, topology), *_barrier(spec, topology))),),
-        files=(*files, rank_script(spec, topology)),
-        ranks=LaunchRanks(kind=UNDER_PROGRAMS, count=topology.world_size),
+        files=(*files, rank_script(topology)),
+        ranks=ranks(spec, topology),
         forwards=True,
         takes_args=True,
         port=meeting_port(spec, topology, "MASTER_PORT"),
@@ -139,13 +140,20 @@ def _barrier(spec: JobSpec, topology: Topology) -> tuple[EnvVar, ...]:
     return (bounded, EnvVar("EXIT_TOGETHER", "yes", "roll_call"))
 
 
-def rank_script(spec: JobSpec, topology: Topology) -> File:
-    """Return the script that a launcher starts for each rank of this node."""
-    options = ("--kind", supervised.OF_PROGRAM, "--linger", "apart", "--nested", "{rank}")
-    steps = supervised.steps(spec.stall.line)
-    log_options = logs.options(spec.logs, topology, "{rank}", "pipe", mixed=topology.this.slots > 1)
-    supervisor = supervised.command(topology, *options, *steps, *log_options)
-    return file("torchrun/rank.sh.j2", {"host": topology.this.host, "supervisor": supervisor})
+def ranks(spec: JobSpec, topology: Topology) -> LaunchRanks:
+    """Return how a launcher that runs on every node starts its ranks."""
+    several = topology.this.slots > 1
+    output = logs.output(spec.logs, topology, RANK, is_one_of_several=several)
+    form = KeptForm(
+        logs.copied(spec.logs, topology, output),
+        spec.timeouts.grace,
+        is_apart=True,
+        nested=RANK,
+        steps=spec.stall.line or "",
+    )
+    return LaunchRanks(
+        kind=UNDER_PROGRAMS, form=RanksForm(form, ("RANK",)), count=topology.world_size
+    )
 
 
 def script(

@@ -18,7 +18,6 @@ from entrypoint.base.model import (
     Program,
     Topology,
 )
-from entrypoint.base.rankkind import UNDER_PROGRAMS
 from entrypoint.base.values import replace
 from entrypoint.launchers import _mpi, _torch
 from entrypoint.launchers._common import (
@@ -26,6 +25,7 @@ from entrypoint.launchers._common import (
     file,
     master,
     meeting_port,
+    rank_script,
     refuse_options,
     split_python,
 )
@@ -69,14 +69,13 @@ def plan(spec: JobSpec, topology: Topology) -> Launch:
 
 
 def _on_each_node(spec: JobSpec, topology: Topology) -> Launch:
-    ranks = _torch.rank_script(spec, topology)
     script = file("deepspeed/deepspeed_launch.py")
     slots = {node.host: node.slots for node in topology.nodes}
     options = (f"{topology.run_dir}/{script.name}", json.dumps(slots), f"--node_rank={topology.me}")
     return Launch(
         (Program(_line(spec, topology, options)),),
-        files=(script, ranks),
-        ranks=LaunchRanks(kind=UNDER_PROGRAMS, count=topology.world_size),
+        files=(script, rank_script(topology)),
+        ranks=_torch.ranks(spec, topology),
         forwards=True,
     )
 

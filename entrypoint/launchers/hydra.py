@@ -20,10 +20,6 @@ from entrypoint.spec import JobSpec
 ALSO = ("mpich", "impi", "intelmpi", "mpiexec.hydra")  # other names
 
 _NETWORK_HINT = "make sure that the nodes reach each other's ports, over network.interface"
-# Its daemon puts ranks into its own process group, while a signal is only for a rank's. It kills
-# the other ranks when one that has not finalized MPI ends, or when the socket of such a rank
-# closes: that rank and its socket stay until the others have ended.
-_AT_A_RANKS_END = ("--group", "own", "--hold", "yes", "--keep-open", "PMI_FD")
 _EACH_RANK = {
     "RANK": "PMI_RANK",
     "WORLD_SIZE": "PMI_SIZE",
@@ -75,9 +71,7 @@ def plan(spec: JobSpec, topology: Topology) -> Launch:
         agents_stay=True,
         tagged="tags" if tagged else "",
     )
-    launch = _mpi.launch(
-        spec, topology, _EACH_RANK, "${PMI_RANK:-0}", *_AT_A_RANKS_END, ranks=ranks
-    )
+    launch = _mpi.launch(spec, topology, _EACH_RANK, "PMI_RANK", ranks=ranks, passes_fd=True)
     launch = replace(launch, needs_programs=needs)
     if not topology.is_leader:
         return launch

@@ -56,7 +56,7 @@ _LISTED = EnvVar(
     "OMPI_MCA_regx", "naive", "launcher mpirun", default=True, chosen_by=r"(OMPI_MCA_)?regx"
 )
 _LONGEST = 56  # characters before the first digit or dot of a name: more overrun PMIx's buffer, too
-_AT_A_RANKS_END = ("--group", "apart", "--hold", "yes")
+
 # PyTorch's names for mpirun's variables; without them many scripts would run as jobs of a single
 # process.
 _EACH_RANK = {
@@ -87,9 +87,10 @@ def plan(spec: JobSpec, topology: Topology) -> Launch:
     # The daemons of Open MPI 5 crash if there is only IPv6.
     why = f"Open MPI {mpi} cannot start ranks over IPv6 alone"
     ipv4 = (why, "or use an image with Open MPI 4") if is_new else None
-    number = "${OMPI_COMM_WORLD_RANK:-${PMIX_RANK:-0}}"
     ranks = _ranks(spec, _tags(spec, topology))
-    launch = _mpi.launch(spec, topology, _EACH_RANK, number, *_AT_A_RANKS_END, ranks=ranks)
+    launch = _mpi.launch(
+        spec, topology, _EACH_RANK, "OMPI_COMM_WORLD_RANK", "PMIX_RANK", ranks=ranks
+    )
     if many:
         launch = replace(launch, needs_programs=needs, needs_ipv4=ipv4)
     if not topology.is_leader:

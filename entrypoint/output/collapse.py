@@ -10,8 +10,9 @@ import time
 from bisect import bisect
 
 from entrypoint.base.text import spans
+from entrypoint.output.framing import batches
 from entrypoint.output.lines import FIELD, LONGEST
-from entrypoint.output.stream import NEVER, PIECE, Framer
+from entrypoint.output.stream import NEVER, PIECE
 
 # A time, and glog's thread behind it; NCCL's host:pid:thread [device]; `rank 3`, but no fraction.
 VARIABLE = (
@@ -43,15 +44,14 @@ class _Held:
         return self._prefix + body + note % (len(self.ranks), names) + end
 
 
-class Collapser(Framer):
-    """Holds the lines of `whole` for a second: those of other ranks join them, or follow the last
-    line of their rank, so that what a rank prints stays in its order."""
+class Collapser:
+    """Holds lines for a second: those of other ranks join them, or follow the last line of their
+    rank, so that what a rank prints stays in its order."""
 
-    def __init__(self, whole: Framer, options: dict[str, str]) -> None:
-        super().__init__(whole.lines, whole.pieces)
-        self.held = whole.held
-        self._whole = whole
-        self._is_json = options["--lines"] == "json"
+    due = NEVER  # when the next line that is held is passed on
+
+    def __init__(self, is_json: bool) -> None:
+        self._is_json = is_json
         self._lines: list[_Held] = []
         self._alike: dict[bytes, list[_Held]] = {}
         self._last: dict[bytes, tuple[int, int]] = {}  # rank -> order of its last line
@@ -59,17 +59,16 @@ class Collapser(Framer):
         self._size = 0  # bytes of all lines since none was held
 
     def take(self, data: bytes) -> list[bytes]:
-        """Return the lines that are due."""
-        self._hold(self._whole.take(data))
+        """Take whole lines, and return those that are due."""
+        self._hold(data)
         return self._pass(NEVER if self._size > 4 * LONGEST else time.monotonic())
 
     def rest(self) -> list[bytes]:
         """Return all lines."""
-        self._hold(self._whole.rest())
         return self._pass(NEVER)
 
-    def _hold(self, pieces: list[bytes]) -> None:
-        for line in b"".join(pieces).splitlines(keepends=True):
+    def _hold(self, lines: bytes) -> None:
+        for line in lines.splitlines(keepends=True):
             self._size += len(line) + 200
             parts = line.split(FIELD.encode(), 2)
             prefix, rank, text = parts if len(parts) == 3 else (line, b"", b"")
@@ -106,4 +105,4 @@ class Collapser(Framer):
             self._last.clear()
             self._passed = (0, 0)
             self._size = 0
-        return self.pieces(b"".join(held.line(self._is_json) for held in due))
+        return batches(b"".join(held.line(self._is_json) for held in due))

@@ -1,21 +1,17 @@
-"""Framing of output lines: several ranks write them into one pipe in pieces with a sender, and a
-reader joins them.
+"""Framing of output lines that an MPI passes on.
 
-A pipe keeps writes of up to PIPE_BUF bytes whole; longer lines would be mixed. Open MPI and Hydra
-cut their ranks' output anywhere and forward it as it arrives; on request each piece begins with a
-tag, `[1,RANK]<stdout>:`. So all lines of several ranks are framed, whether a prefix is configured
-or not.
+Open MPI and Hydra cut their ranks' output anywhere and forward it as it arrives; on request each
+piece begins with a tag, `[1,RANK]<stdout>:`. So the keeper of a rank encodes its lines, and that of
+the launcher joins them again, whether a prefix is configured or not.
 """
 
 from __future__ import annotations
 
-import os
-
-from entrypoint.output.lines import LONGEST, Lines
-from entrypoint.output.stream import END, OPEN, PIECE, TAIL
-from entrypoint.output.stream import Framer as Framer  # for ranks/supervisor.py
+from entrypoint.output.lines import Lines
+from entrypoint.output.stream import END, NEVER, OPEN, PIECE
 
 if False:  # only for type checkers: importing it is slow
+    from collections.abc import Callable
     from re import Pattern
 
 # Start of a sender's pieces. Bytes that look like it, like END and OPEN, or like the tags of Open
@@ -66,22 +62,24 @@ def batches(lines: bytes) -> list[bytes]:
     return out
 
 
-# --------------------------------------------------------------------------------------------------
-# Output of a rank's supervisor: `take` returns the pieces of new data, each for one write; `rest`
-# those at the end
+class Framer:
+    """Encoder of a program's output. `pieces` returns the pieces of lines, of which the last may
+    have no end."""
 
+    is_launcher_s_own = False  # whether no rank has printed what came
 
-def marked(lines: Lines, stream: int) -> Framer:
-    """Return a framer whose pieces are `<MARK>PID.STREAM:...`, each a line that a pipe takes at
-    once."""
-    head = MARK + f"{os.getpid()}.{stream}:".encode()
-    room = PIECE - len(head) - 1
+    def __init__(self, lines: Lines, pieces: Callable[[bytes], list[bytes]]) -> None:
+        self.lines = lines
+        self.pieces = pieces
+        self.due = NEVER  # when the next line that is held is passed on
 
-    def pieces(lines: bytes) -> list[bytes]:
-        data = coded(lines)
-        return [head + data[at : at + room] + b"\n" for at in range(0, len(data), room)]
+    def take(self, data: bytes) -> list[bytes]:
+        """Return the lines that end in this data."""
+        return self.pieces(self.lines.take(data))
 
-    return Framer(lines, pieces)
+    def rest(self) -> list[bytes]:
+        """Return the last line."""
+        return self.pieces(self.lines.rest())
 
 
 def for_mpirun(lines: Lines) -> Framer:
@@ -100,107 +98,23 @@ def for_mpirun(lines: Lines) -> Framer:
     return Framer(lines, pieces)
 
 
-# --------------------------------------------------------------------------------------------------
-# Input from all supervisors
-
-
-class Input(Framer):
-    """Decoder of pieces, which joins those of each sender to lines. Other text, such as the
-    launcher's, goes through `lines`; `tail` gets its last bytes."""
-
-    def __init__(self, lines: Lines, tail: bytearray) -> None:
-        super().__init__(lines, batches)
-        self._tail = tail
-        # sender whose line was passed on without its end: a prompt, or a last line
-        self._open: bytes | None = None
-
-    def join(self, sender: bytes, piece: bytes) -> bytes:
-        """Return the lines of this sender that end in this piece."""
-        cut = max(piece.rfind(END), piece.rfind(b"\r"), piece.rfind(OPEN)) + 1
-        held = self.held.setdefault(sender, [])
-        if not cut:
-            held.append(piece)
-            return b""
-        whole = b"".join((*held, piece[:cut]))
-        self.held[sender] = [piece[cut:]]
-        end = self._end_of_another(sender)
-        self._open = sender if whole.endswith(OPEN) else None
-        return end + decoded(whole)
-
-    def _end_of_another(self, sender: bytes | None) -> bytes:
-        """Return a line end if another sender's line was passed on without one, so that this line
-        starts a new one."""
-        end = b"" if self._open in (None, sender) else b"\n"
-        self._open = None
-        return end
-
-    def other(self, data: bytes) -> bytes:
-        """Return the lines that end in this data, which no supervisor has sent: without bytes for
-        which `grep` takes a log for binary, such as Open MPI 5's NUL."""
-        data = data.translate(None, _CONTROLS)
-        if not data:
-            return b""
-        self._tail += data
-        del self._tail[:-TAIL]
-        lines = self.lines.take(data)
-        return self._end_of_another(None) + lines if lines else b""
-
-    def remaining(self, data: bytes) -> list[bytes]:
-        """Return unfinished lines, also those of killed supervisors; `data` has no sender."""
-        unfinished = [
-            self._end_of_another(sender) + decoded(b"".join(held)) + b"\n"
-            for sender, held in self.held.items()
-            if any(held)
-        ]
-        other = self.other(data) + self.lines.rest()
-        return [
-            line for line in (*unfinished, other and self._end_of_another(None) + other) if line
-        ]
-
-
-class FramedInput(Input):
-    """Decoder of the pieces of `marked`."""
-
-    _piece = b""  # the unfinished piece
-
-    def take(self, data: bytes) -> list[bytes]:
-        """Return the lines that end in this data."""
-        *pieces, rest = (self._piece + data).split(b"\n")
-        # no sender writes a longer piece
-        self._piece = rest if MARK in rest and len(rest) <= LONGEST else b""
-        out = [self._passed(piece) for piece in pieces]
-        if not self._piece:
-            out.append(self.other(rest))
-        return batches(b"".join(out))
-
-    def rest(self) -> list[bytes]:
-        """Return the unfinished lines."""
-        last = self._piece
-        self._piece = b""
-        return self.remaining(last)
-
-    def _passed(self, line: bytes) -> bytes:
-        before, mark, piece = line.partition(MARK)
-        if not mark:
-            return self.other(line + b"\n")
-        sender, _, piece = piece.partition(b":")
-        return self.other(before) + self.join(sender, piece)
-
-
-class TaggedInput(Input):
-    """Decoder of lines of `for_mpirun` that an MPI has cut and tagged. `tag` matches its tags.
-
-    Output of ranks without a supervisor has no mark.
+class TaggedInput(Framer):
+    """Decoder of the lines of `for_mpirun` that an MPI has cut and tagged, which joins those of
+    each rank. `tag` matches its tags. Other text, such as the launcher's, goes through `lines`.
     """
 
     _LONGEST_TAG = 40  # bytes
     _TAG_BYTES = b"[],<>0123456789stdouterriag: "
     _sender = b""  # sender of the last piece
     _rest = b""  # bytes that may be the beginning of a tag
+    # sender whose line was passed on without its end: a prompt, or a last line
+    _open: bytes | None = None
 
     def __init__(self, lines: Lines, tag: Pattern[bytes]) -> None:
-        super().__init__(lines, bytearray())
+        super().__init__(lines, batches)
         self._tag = tag
+        self.is_launcher_s_own = True
+        self.held: dict[bytes, list[bytes]] = {}  # sender -> pieces of its unfinished line
 
     def take(self, data: bytes) -> list[bytes]:
         """Return the lines that end in this data."""
@@ -245,11 +159,53 @@ class TaggedInput(Input):
         self._rest = b""
         return [line for line in (self._passed(last), *self.remaining(b"")) if line]
 
+    def join(self, sender: bytes, piece: bytes) -> bytes:
+        """Return the lines of this sender that end in this piece."""
+        cut = max(piece.rfind(END), piece.rfind(b"\r"), piece.rfind(OPEN)) + 1
+        held = self.held.setdefault(sender, [])
+        self.is_launcher_s_own = False
+        if not cut:
+            held.append(piece)
+            return b""
+        whole = b"".join((*held, piece[:cut]))
+        self.held[sender] = [piece[cut:]]
+        end = self._end_of_another(sender)
+        self._open = sender if whole.endswith(OPEN) else None
+        return end + decoded(whole)
 
-def collapsed(whole: Framer, options: dict[str, str]) -> Framer:
-    """Return the decoder, which makes lines of several ranks one if the options ask for it."""
-    if "--collapse" not in options:
-        return whole
-    from entrypoint.output.collapse import Collapser  # slow to import
+    def _end_of_another(self, sender: bytes | None) -> bytes:
+        """Return a line end if another sender's line was passed on without one, so that this line
+        starts a new one."""
+        end = b"" if self._open in (None, sender) else b"\n"
+        self._open = None
+        return end
 
-    return Collapser(whole, options)
+    def other(self, data: bytes) -> bytes:
+        """Return the lines that end in this data, which no rank has sent: without bytes for
+        which `grep` takes a log for binary, such as Open MPI 5's NUL."""
+        data = data.translate(None, _CONTROLS)
+        if not data:
+            return b""
+        lines = self.lines.take(data)
+        return self._end_of_another(None) + lines if lines else b""
+
+    def remaining(self, data: bytes) -> list[bytes]:
+        """Return unfinished lines, `data` has no sender."""
+        unfinished = [
+            self._end_of_another(sender) + decoded(b"".join(held)) + b"\n"
+            for sender, held in self.held.items()
+            if any(held)
+        ]
+        other = self.other(data) + self.lines.rest()
+        return [
+            line for line in (*unfinished, other and self._end_of_another(None) + other) if line
+        ]
+
+
+def tag(tags: str) -> Pattern[bytes]:
+    """Return the pattern of an MPI's tags: those of Open MPI 4 with --tag-output and of Hydra as
+    hydra.py starts it ("tags"), or those of Open MPI 5 with --output tag ("spaced-tags")."""
+    import re  # slow to import, and only needed with an MPI
+
+    end = {"tags": b"", "spaced-tags": b" "}[tags]
+    return re.compile(rb"(\[\d+,\d+\]<std(?:out|err|diag)>:%s)" % end)

@@ -1,22 +1,23 @@
 """Output as whole lines: unchanged, or in the form of the spec's `logs`: with time and prefix, or
 as JSON.
 
-The supervisor of each rank whose lines could mix with others' imports this: keep it fast.
+The keeper of a node's ranks does this for all of them: keep it fast.
 """
 
 from __future__ import annotations
 
 import time
 
-from entrypoint.system.descriptors import read_regular
+from entrypoint.base.kept import RANK
 
-ATTEMPT = "attempt"  # file in the run directory with the number of the attempt, for JSON lines
 LONGEST = 2 << 20  # bytes of a line without an end; the bytes after them are a line of their own
-FIELD = "\x1c"  # before and after the rank, behind a line's prefix (--collapse)
+FIELD = "\x1c"  # before and after the rank, behind a line's prefix (`collapse`)
 
 if False:  # only for type checkers: importing it is slow
     from collections.abc import Callable, Mapping
     from typing import Any
+
+    from entrypoint.base.kept import OutputForm
 
     Shape = Callable[[list[bytes]], bytes]
 
@@ -111,7 +112,7 @@ def json(whose: str, rank: str, stream: str, field: str = "") -> Shape:
 
     So the bytes of a stream are those of its lines, each followed by `\\n` unless it is partial.
     """
-    # The module `json` takes longer to import than a supervisor takes to start.
+    # The module `json` is slower.
     from _json import encode_basestring as quote
 
     head = f'{whose},"rank":{rank or "null"},"stream":{quote(stream)},"text":{field}'
@@ -139,7 +140,7 @@ def json(whose: str, rank: str, stream: str, field: str = "") -> Shape:
 def level_and_id(text: str) -> tuple[str, str]:
     """Return `info`, `warning` or `error` for one of our messages, and its id such as `EP600`, ""
     for none. An error has an id."""
-    import re  # no supervisor needs it
+    import re  # the keeper needs none of it
 
     warning, id = re.findall(r"^(warning: )?(EP\d{3})?", text)[0]
     return "warning" if warning else "error" if id else "info", id
@@ -159,27 +160,15 @@ def json_message(text: str, whose: str, fields: Mapping[str, Any]) -> str:
     return f"{{{head},{whose},{tail}}}"
 
 
-def attempt(run_dir: str) -> int:
-    """Return the number of the attempt that a node has begun, as in its run directory (ATTEMPT);
-    1 where nothing is there."""
-    try:
-        return int(read_regular(f"{run_dir}/{ATTEMPT}", 9))
-    except (OSError, ValueError):
-        return 1
-
-
-def shape(options: dict[str, str], stream: str) -> Shape:
-    """Return the shape for a supervisor's --lines, --job, --node, --host, --rank, --prefix and
-    --timestamps, and for this stream."""
-    if options["--lines"] == "whole":
+def shape(form: OutputForm, stream: str) -> Shape:
+    """Return the shape that this form asks for, of the lines of a stream, `stdout` or `stderr`."""
+    if form.lines == "whole":
         return as_it_is
-    rank = options.get("--rank", "")
-    field = f"{FIELD}{rank}{FIELD}" if "--collapse" in options else ""
-    if options["--lines"] == "json":
-        job, node, host = (options.get(name, "") for name in ("--job", "--node", "--host"))
-        whose = origin(job, node, host, attempt(options.get("--run-dir", "")))
-        return json(whose, rank, stream, field)
-    prefix = options.get("--prefix") or options.get("--label", "")
-    for name, value in (("{rank}", rank or "-"), ("{stream}", stream)):
+    field = f"{FIELD}{form.rank}{FIELD}" if form.collapse else ""
+    if form.lines == "json":
+        whose = origin(form.job, form.node, form.host, form.attempt)
+        return json(whose, form.rank, stream, field)
+    prefix = form.prefix or form.label
+    for name, value in ((RANK, form.rank or "-"), ("{stream}", stream)):
         prefix = prefix.replace(name, value)
-    return text(f"{prefix}{field}".encode("utf-8", "surrogateescape"), "--timestamps" in options)
+    return text(f"{prefix}{field}".encode("utf-8", "surrogateescape"), form.timestamps)

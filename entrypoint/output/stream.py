@@ -1,20 +1,21 @@
-"""The way of a program's output through the supervisor: nothing is lost, and no other output delays
-it.
+"""The way of a program's output through the keeper: nothing is lost, and no other output delays it.
 
-Each rank's supervisor imports this: keep it fast.
+A `Stream` is what a program prints into; a `Target` is where several of them go.
 """
 
 from __future__ import annotations
 
 import os
 import time
+from collections import deque
 
 from entrypoint.system.descriptors import CHUNK, open_regular, reopened
 
 if False:  # only for type checkers: importing it is slow
     from collections.abc import Callable
 
-    from entrypoint.output.lines import Lines
+    from entrypoint.output.collapse import Collapser
+    from entrypoint.output.framing import Framer
     from entrypoint.output.rotate import RotatingFile
     from entrypoint.output.steps import StepWatch
 
@@ -22,168 +23,262 @@ if False:  # only for type checkers: importing it is slow
 TAIL = 16384  # bytes kept; the reader uses their last lines
 # bytes that a pipe takes in one piece, without blocking once poll says that it has room (PIPE_BUF)
 PIECE = 4096
-_TURN = 32  # times that a stream reads and writes before the next stream is served
 # seconds without output after which a line is passed on without its end: it may be a prompt
 QUIET = 1.0
 OPEN_FOR = 5.0  # seconds after which it is passed on anyway: progress dots come one by one
 NEVER = float("inf")
 END = b"\x1f"  # the end of a line in a piece (framing.py)
 OPEN = b"\x1d"  # the end of a piece whose line has none
-_AHEAD = 4 << 20  # bytes that wait for a reader once the program was told to stop
+# bytes that wait for a reader: of all programs; of one that was told to stop, and must not wait;
+# and of a launcher, which would keep its ranks waiting
+_ROOM = CHUNK
+_OF_STOPPED = 4 << 20
+OF_LAUNCHER = 1 << 20
 _MOST = 1 << 20  # bytes read from a stream after the program's end: the size of the largest pipe
+_PAUSE = 1.0  # seconds between two notes that something was printed
+
+
+class LastOutput:
+    """The file in which a node notes when its programs last printed, and whether the last line of
+    each stream has ended: the monotonic clock's seconds, and a byte for both streams, then one for
+    stderr."""
+
+    _noted = 0.0
+
+    def __init__(self, file: str) -> None:
+        try:
+            self._fd = open_regular(file, os.O_WRONLY) if file else -1
+        except OSError:
+            self._fd = -1
+
+    def took(self, now: float) -> None:
+        """Note that something was printed."""
+        if now > self._noted + _PAUSE:
+            self._noted = now
+            self._note(b"%020.3f\n" % now, 0)
+
+    def ended(self, has_ended: bool, stream: int) -> None:
+        """Note whether the last line of this stream, 1 or 2, has ended."""
+        self._note((b"\n" if has_ended else b".") * stream, 21)
+
+    def _note(self, data: bytes, place: int) -> None:
+        if self._fd >= 0:
+            try:
+                os.pwrite(self._fd, data, place)
+            except OSError:
+                return  # the disk is full
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+class Target:
+    """A stream of this node, or of an MPI's pipes to a rank, that several programs print into.
+    Pieces wait in order until they can be written."""
+
+    size = 0  # bytes that wait
+    moved = 0.0  # when bytes were last written, or the first came to wait (monotonic seconds)
+    collapser: Collapser | None = None  # if lines of ranks that are alike become one
+    _ended = True  # whether the last output ended its line
+    _is_open = False  # whether it has no end at all, not even that of a progress bar's line
+    _last: Stream | None = None  # whose it was
+    _feeding: Stream | None = None  # from which lines came last
+
+    def __init__(self, fd: int, number: int, last_output: LastOutput) -> None:
+        """`number` is 1 for stdout and 2 for stderr. Takes `fd` over, if that is above 2."""
+        self._number = number
+        self.last_output = last_output
+        private = reopened(fd)
+        self._blocks = private < 0
+        self.fd = private if private >= 0 else fd
+        if private >= 0 and fd > 2:
+            os.close(fd)
+        self._pieces: deque[tuple[Stream, bytes]] = deque()
+
+    def put(self, stream: Stream, pieces: list[bytes]) -> None:
+        """Have these pieces of a stream wait, each of which is written in one call if possible."""
+        if self.collapser is not None:
+            self._feeding = stream
+            pieces = self.collapser.take(b"".join(pieces))
+        self._queue(stream, pieces)
+
+    def _queue(self, stream: Stream, pieces: list[bytes]) -> None:
+        for piece in pieces:
+            for at in range(0, len(piece), PIECE if self._blocks else len(piece) or 1):
+                self._wait(stream, piece[at : at + PIECE] if self._blocks else piece)
+
+    def _wait(self, stream: Stream, piece: bytes) -> None:
+        if not piece:
+            return
+        if not self._pieces:
+            self.moved = time.monotonic()
+        self._pieces.append((stream, piece))
+        self.size += len(piece)
+        stream.waiting += len(piece)
+
+    @property
+    def due(self) -> float:
+        """Return when lines that are held back are to be written."""
+        return NEVER if self.collapser is None else self.collapser.due
+
+    def pass_late(self, now: float) -> None:
+        """Write lines that were held back for long enough."""
+        if self.collapser is not None and now >= self.collapser.due and self._feeding is not None:
+            self.put(self._feeding, [])
+            self.write()
+
+    def pass_rest(self) -> None:
+        """Have all lines wait that were held back."""
+        if self.collapser is not None and self._feeding is not None:
+            self._queue(self._feeding, self.collapser.rest())
+
+    def write(self) -> None:
+        """Write as much as there is room for."""
+        while self._pieces:
+            stream, piece = self._pieces[0]
+            if stream is not self._last and self._is_open and stream.is_whole:
+                piece = b"\n" + piece  # another one's line was passed on without its end
+                self.size += 1
+                stream.waiting += 1
+                self._pieces[0] = stream, piece
+            self._last = stream
+            try:
+                sent = os.write(self.fd, piece)
+            except BlockingIOError:
+                return
+            except OSError:
+                self._nobody_reads()  # no reader, or a full disk: that does not end the program
+                return
+            self.moved = time.monotonic()
+            self._sent(stream, sent)
+            stream.passed += sent
+            written = piece[:sent]
+            self._note_end(written.endswith((b"\n", END)))
+            self._is_open = not written.endswith((b"\n", b"\r", END))
+            if self._blocks:
+                return  # until it has room again
+
+    def _sent(self, stream: Stream, sent: int) -> None:
+        _, piece = self._pieces.popleft()
+        if sent < len(piece):
+            self._pieces.appendleft((stream, piece[sent:]))
+        self.size -= sent
+        stream.waiting -= sent
+
+    def _nobody_reads(self) -> None:
+        for stream, piece in self._pieces:
+            stream.unread += len(piece)
+            stream.waiting -= len(piece)
+        self._pieces.clear()
+        self.size = 0
+        self._ended = True
+        self._is_open = False
+
+    def _note_end(self, has_ended: bool) -> None:
+        """Note whether the last output ended its line, so that our messages start a new one
+        (log.py)."""
+        if not (has_ended and self._ended):
+            self.last_output.ended(has_ended, self._number)
+        self._ended = has_ended
+
+    def drop(self, stream: Stream, most: int = 0) -> None:
+        """Drop the last pieces of a stream, down to so many bytes that wait. They are lost."""
+        kept: deque[tuple[Stream, bytes]] = deque()
+        while self._pieces and stream.waiting > most:
+            each, piece = self._pieces.pop()
+            if each is stream:
+                stream.waiting -= len(piece)
+                stream.lost += len(piece)
+                self.size -= len(piece)
+            else:
+                kept.appendleft((each, piece))
+        self._pieces += kept
+
+    def close(self) -> None:
+        """Close what this has opened."""
+        if self.fd > 2:
+            os.close(self.fd)
 
 
 class Copies:
-    """Other receivers of a stream: a buffer of its last bytes, a log file, a file for the output's
-    time, and what notes the last step."""
+    """Other receivers of a stream: a buffer of its last bytes, a log file, and what notes the last
+    step."""
 
-    def __init__(
-        self,
-        tail: bytearray,
-        log: RotatingFile | None = None,
-        last_output: str = "",
-        steps: StepWatch | None = None,
-    ) -> None:
+    def __init__(self, tail: bytearray, log: RotatingFile | None = None) -> None:
         self.tail = tail
         self.log = log
-        self.last_output = last_output
-        self.steps = steps
-
-
-class Framer:
-    """Encoder of a program's output. `pieces` returns the pieces of lines, of which the last may
-    have no end."""
-
-    def __init__(self, lines: Lines, pieces: Callable[[bytes], list[bytes]]) -> None:
-        self.lines = lines
-        self.pieces = pieces
-        self.due = NEVER  # when the next line that is held is passed on
-        self.held: dict[bytes, list[bytes]] = {}  # sender -> pieces of its unfinished line
-
-    def take(self, data: bytes) -> list[bytes]:
-        """Return the lines that end in this data."""
-        return self.pieces(self.lines.take(data))
-
-    def rest(self) -> list[bytes]:
-        """Return the last line."""
-        return self.pieces(self.lines.rest())
+        # what makes the watch of one stream
+        self.steps: Callable[[], StepWatch | None] = lambda: None
 
 
 class Stream:
-    """One of the program's two output streams, and ours that it goes to. Bytes wait until they can
-    be written."""
+    """One of a program's two output streams, on its way to a target."""
 
-    _ended = True  # whether the last output ended its line
-    _rest = b""  # the unfinished line
+    open = True
+    waiting = 0  # bytes in the target
+    passed = 0  # bytes that were written
+    lost = 0  # bytes that did not wait any more
+    unread = 0  # bytes that could not be written, since nobody holds the other end
+    took = 0.0  # when it last had output (monotonic seconds)
     due = NEVER  # when an unfinished line in `lines` is passed on
     _opened = 0.0  # when that line began
-    open = True
-    lost = 0  # bytes that did not wait any more
-    passed = 0  # bytes that were written
-    unread = 0  # bytes that could not be, since nobody holds the other end
+    _rest = b""  # the unfinished line of one with a label
+    ahead = _ROOM  # bytes that may wait in the target while this is read
 
     def __init__(
         self,
         source: int,
-        target: int,
-        label: bytes,
+        target: Target,
         copies: Copies,
         lines: Framer | None = None,
-        is_shown: bool = True,
+        label: bytes = b"",
     ) -> None:
-        """`lines`, if any, makes the pieces that are written; only `copies` get the output of one
-        that is not shown."""
+        """`lines`, if any, makes the pieces that are written; `label` begins each line of one
+        without."""
         self.source = source
-        self._label = label
-        self._tail = copies.tail
-        self._log = copies.log
-        self._steps = copies.steps
+        self.target = target
+        self._copies = copies
+        self._steps = copies.steps()
         self._lines = lines
-        self._is_shown = is_shown
-        # File for the time of the last output; -1 without one.
-        self._last_output = _opened(copies.last_output) if copies.last_output else -1
-        self._marks = target  # bytes of that file that tell whether the last line has ended
-        self.waiting: list[bytes] = []  # each piece is written in one call if possible
-        private = reopened(target)
-        self.target = target if private < 0 else private
-        self._blocks = private < 0
+        self._label = label
+        self.is_shown = True  # else only `copies` get the output
+        self.is_stopped = False  # whether the program was told to stop: it must not wait
+        self.is_whole = bool(lines or label)
         os.set_blocking(source, False)
 
-    took = 0.0  # when any stream last had output, by time.monotonic()
-    spoke = 0.0  # when any stream last noted that in the file, by time.monotonic()
+    @property
+    def is_of_rank(self) -> bool:
+        """Return whether its output waits for a reader; a launcher's own text does not."""
+        return self._lines is None or not self._lines.is_launcher_s_own
 
-    def pass_on(self) -> None:
-        """Read and write until one of the two has to wait, or it is another stream's turn."""
-        for _ in range(_TURN):
-            if self.waiting:
-                self.write()
-            elif not self.open or not self.read():
-                return
-            if self.waiting or self._blocks:
-                return
-
-    def read_ahead(self) -> None:
-        """Read though earlier bytes still wait, so that the program need not; more than `_AHEAD`
-        are lost."""
-        self.read()
-        size = sum(map(len, self.waiting))
-        while size > _AHEAD and self.waiting[1:]:
-            self.lost += len(self.waiting[-1])
-            size -= len(self.waiting.pop())
+    @property
+    def is_wanted(self) -> bool:
+        """Return whether to read more now."""
+        return self.open and (self.is_stopped or self.target.size < self.ahead)
 
     def read(self) -> int:
         """Read what is available and return the number of bytes."""
+        if not self.open:
+            return 0
         try:
             data = self._take()
         except BlockingIOError:
             return 0
         except OSError:
             data = b""  # a terminal that nobody holds any more
-        self.open = bool(data)
         if data:
-            Stream.took = time.monotonic()
-        if data and self._last_output >= 0 and time.monotonic() - Stream.spoke > 1:
-            Stream.spoke = time.monotonic()
-            _note(self._last_output, b"%020.3f\n" % time.monotonic(), 0)
+            self.took = time.monotonic()
+            self.target.last_output.took(self.took)
+        else:
+            self._end()
         self._add(data)
-        self.write()
+        self.pass_on()
+        if self.is_stopped:
+            self.target.drop(self, _OF_STOPPED)
         return len(data)
-
-    def _add(self, data: bytes) -> None:
-        """Save data and write it as the program's output."""
-        self._tail += data[-TAIL:]
-        del self._tail[:-TAIL]
-        if self._log is not None:
-            self._log.write(data)
-        if self._steps is not None:
-            self._steps.take(data)
-        if not self._is_shown:
-            return
-        if self._lines is not None:
-            self._wait_for_room(self._lines.take(data))
-        elif self._label:
-            self._label_lines(data)
-        elif data:
-            self._wait_for_room([data])
-
-    def say(self, line: bytes) -> None:
-        """Add a whole line of the supervisor's own to the program's output."""
-        ended = bytes(self._tail[-1:]) in (b"", b"\n")
-        self._add(line if ended else b"\n" + line)
-
-    def _wait_for_room(self, pieces: list[bytes]) -> None:
-        """Queue pieces, each of which is written in one call if possible."""
-        if self._blocks:
-            pieces = [
-                piece[at : at + PIECE] for piece in pieces for at in range(0, len(piece), PIECE)
-            ]
-        self.waiting += pieces
-
-    def pass_late(self) -> None:
-        """Pass on a line whose end has not come in time."""
-        if (lines := self._lines) is not None and time.monotonic() >= self.due:
-            self._wait_for_room(lines.take(b"") or lines.pieces(lines.lines.rest()))
-            self.write()
 
     def _take(self) -> bytes:
         """Read the available bytes; read again if there are many, so that fewer and larger pieces
@@ -201,31 +296,33 @@ class Stream:
             pass  # no more bytes, or the terminal is closed, which the next read will notice
         return b"".join(pieces)
 
-    def _label_lines(self, data: bytes) -> None:
-        """Write whole lines, each in one call, so that others cannot mix with them; split long
-        lines."""
-        room = PIECE - len(self._label) - 2
-        # a progress bar's lines end in a carriage return
-        lines = (self._rest + data).splitlines(keepends=True)
-        rest = lines.pop() if data and lines and not lines[-1].endswith((b"\n", b"\r")) else b""
-        whole = len(rest) // room * room
-        lines.append(rest[:whole])
-        self._rest = rest[whole:]
-        batch = b""
-        for line in lines:
-            text = line.rstrip(b"\r\n")
-            for at in range(0, max(len(text), len(line) and 1), room):
-                end = line[len(text) :] if at + room >= len(text) else b"\n"
-                piece = self._label + text[at : at + room] + (end or b"\n")
-                if len(batch) + len(piece) > PIECE:
-                    self.waiting.append(batch)
-                    batch = b""
-                batch += piece
-        self.waiting += [batch] if batch else []
+    def _add(self, data: bytes) -> None:
+        """Save data and have it wait as the program's output."""
+        copies = self._copies
+        copies.tail += data[-TAIL:]
+        del copies.tail[:-TAIL]
+        if copies.log is not None:
+            copies.log.write(data)
+        if self._steps is not None:
+            self._steps.take(data)
+        if not self.is_shown:
+            return
+        if self._lines is not None:
+            self.target.put(self, self._lines.take(data))
+        elif self._label:
+            self._label_lines(data)
+        elif data:
+            self.target.put(self, [data])
 
-    def write(self) -> None:
-        """Write as much as there is room for."""
-        self._write()
+    def say(self, line: bytes) -> None:
+        """Add a whole line of our own to the program's output."""
+        ended = bytes(self._copies.tail[-1:]) in (b"", b"\n")
+        self._add(line if ended else b"\n" + line)
+        self.pass_on()
+
+    def pass_on(self) -> None:
+        """Write what there is room for, and note when an unfinished line is due."""
+        self.target.write()
         now = time.monotonic()
         if self._lines is None or self.waiting or not self._lines.lines.open:
             # nothing is read while pieces wait, so the end cannot arrive
@@ -234,32 +331,34 @@ class Stream:
         self._opened = now if self.due == NEVER else self._opened
         self.due = min(now + QUIET, self._opened + OPEN_FOR)
 
-    def _write(self) -> None:
-        while self.waiting:
-            try:
-                sent = os.write(self.target, self.waiting[0])
-            except BlockingIOError:
-                return
-            except OSError:
-                self.unread += sum(map(len, self.waiting))
-                self.waiting.clear()  # no reader, or a full disk: that does not end the program
-                return
-            self.passed += sent
-            written = self.waiting[0][:sent]
-            self._note_end(written.endswith((b"\n", END)) and not written.endswith(OPEN + b"\n"))
-            self.waiting[:1] = [rest] if (rest := self.waiting[0][sent:]) else []
-            if self._blocks:
-                return  # until it has room again
+    def pass_late(self, now: float) -> None:
+        """Pass on a line whose end has not come in time."""
+        if (lines := self._lines) is not None and now >= self.due:
+            self.target.put(self, lines.take(b"") or lines.pieces(lines.lines.rest()))
+            self.pass_on()
 
-    def _note_end(self, ended: bool) -> None:
-        """Note whether the last output ended its line, so that our messages start a new one
-        (log.py).
-
-        The file has a byte for both streams, then one for stderr.
-        """
-        if self._last_output >= 0 and not (ended and self._ended):
-            _note(self._last_output, (b"\n" if ended else b".") * self._marks, 21)
-        self._ended = ended
+    def _label_lines(self, data: bytes) -> None:
+        """Have whole lines wait, each to be written in one call, so that others cannot mix with
+        them; split long lines."""
+        room = PIECE - len(self._label) - 2
+        # a progress bar's lines end in a carriage return
+        lines = (self._rest + data).splitlines(keepends=True)
+        rest = lines.pop() if data and lines and not lines[-1].endswith((b"\n", b"\r")) else b""
+        whole = len(rest) // room * room
+        lines.append(rest[:whole])
+        self._rest = rest[whole:]
+        pieces = []
+        batch = b""
+        for line in lines:
+            text = line.rstrip(b"\r\n")
+            for at in range(0, max(len(text), len(line) and 1), room):
+                end = line[len(text) :] if at + room >= len(text) else b"\n"
+                piece = self._label + text[at : at + room] + (end or b"\n")
+                if len(batch) + len(piece) > PIECE:
+                    pieces.append(batch)
+                    batch = b""
+                batch += piece
+        self.target.put(self, [*pieces, batch])
 
     def take_rest(self) -> None:
         """Read all bytes that are available now; processes that the program left running may go on
@@ -268,25 +367,16 @@ class Stream:
         while self.open and taken < _MOST and (read := self.read()):
             taken += read
 
+    def _end(self) -> None:
+        self.open = False
+        os.close(self.source)
+
     def close(self) -> None:
-        """Pass on the last line, which has no end."""
+        """Read no more, and pass on the last line, which has no end."""
+        if self.open:
+            self._end()
         if self._rest:
             self._label_lines(b"")
-            self.write()
         if self._lines is not None:
-            self._wait_for_room(self._lines.rest())
-            self.write()
-
-
-def _opened(file: str) -> int:
-    try:
-        return open_regular(file, os.O_WRONLY)
-    except OSError:
-        return -1
-
-
-def _note(file: int, data: bytes, place: int) -> None:
-    try:
-        os.pwrite(file, data, place)
-    except OSError:
-        return  # the disk is full
+            self.target.put(self, self._lines.rest())
+        self.pass_on()

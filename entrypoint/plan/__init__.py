@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from entrypoint.base.model import Facts, Members, Plan, Topology
 from entrypoint.base.values import replace
 from entrypoint.plan.env import (
-    env_file,
+    env_of_ranks,
     environment,
     network,
     session_env,
@@ -22,10 +22,10 @@ from entrypoint.plan.env import (
 )
 from entrypoint.plan.files import rendered, ssh_files
 from entrypoint.plan.launch import (
+    form_of,
     launch_of,
     launcher_of,
     mode_of,
-    with_supervisor,
     without_boot_script,
 )
 from entrypoint.plan.members import assume_members, check_networks, working
@@ -34,8 +34,8 @@ from entrypoint.plan.topology import locate
 from entrypoint.spec import JobSpec, for_launcher
 
 __all__ = [
-    "environment", "locate", "located", "network", "rendered", "session_env", "settle",
-    "warnings", "with_installed", "with_supervisor", "without_boot_script",
+    "env_of_ranks", "environment", "form_of", "locate", "located", "network", "rendered",
+    "session_env", "settle", "warnings", "with_installed", "without_boot_script",
 ]  # fmt: skip
 
 
@@ -69,8 +69,7 @@ def settle(
     launch = launch_of(spec, launcher, topology, places)
     mode, no_roll_call = mode_of(spec, topology, launch, launcher)
     launch, env = with_env(spec, facts, places, launch, leader_env)
-    files = (*launch.files, *env_file(facts, launch, env))
-    plan = Plan(topology, launcher, launch, env, files, mode, members, no_roll_call)
+    plan = Plan(topology, launcher, launch, env, launch.files, mode, members, no_roll_call)
     return replace(
-        plan, files=(*files, *ssh_files(spec, facts, plan)), later=tuple(later(spec, plan))
+        plan, files=(*plan.files, *ssh_files(spec, facts, plan)), later=tuple(later(spec, plan))
     )

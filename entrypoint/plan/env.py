@@ -6,8 +6,9 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping
 
-from entrypoint.base import interfaces, supervised
-from entrypoint.base.model import EnvVar, Facts, File, Launch, NodeReport, Topology
+from entrypoint.base import interfaces
+from entrypoint.base.kept import OWN_STACKS
+from entrypoint.base.model import EnvVar, Facts, Launch, NodeReport, Plan, Topology
 from entrypoint.base.values import replace
 from entrypoint.plan.cpus import share
 from entrypoint.plan.numbering import inherited
@@ -71,13 +72,14 @@ def environment(container_env: Mapping[str, str], extra: tuple[EnvVar, ...]) -> 
     } | {var.name: var.value for var in extra}
 
 
-def env_file(facts: Facts, launch: Launch, env: tuple[EnvVar, ...]) -> Iterator[File]:
-    """Yield the file with the environment of this node's ranks, if a daemon starts them."""
-    if launch.ranks.kind.by_daemons:
-        of_each = {var.name for var in launch.ranks.env_of_each}
-        variables = environment(facts.env, env).items()
-        text = "".join(f"{name}={value}\0" for name, value in variables if name not in of_each)
-        yield File(supervised.ENV_FILE, text, "the environment", secret=True)
+def env_of_ranks(facts: Facts, plan: Plan) -> Iterator[bytes]:
+    """Yield NAME=VALUE of each variable that this node gives to ranks of an MPI; ranks of others
+    have those of their launcher."""
+    if plan.launch.ranks.kind.by_daemons:
+        of_each = {var.name for var in plan.launch.ranks.env_of_each}
+        for name, value in environment(facts.env, plan.env).items():
+            if name not in of_each:
+                yield f"{name}={value}".encode("utf-8", "surrogateescape")
 
 
 def installed(facts: Facts, program: str) -> Iterator[EnvVar]:
@@ -194,7 +196,7 @@ def _own_stacks(spec: JobSpec, env: Mapping[str, str]) -> Iterator[EnvVar]:
     """Yield the variable by which each Python of a rank can print its stack on a signal."""
     if spec.stall.minutes:
         before = env.get("PYTHONPATH", "")
-        path = f"{supervised.OWN_STACKS}:{before}" if before else supervised.OWN_STACKS
+        path = f"{OWN_STACKS}:{before}" if before else OWN_STACKS
         yield EnvVar("PYTHONPATH", path, "stall.minutes")
 
 

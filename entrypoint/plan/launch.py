@@ -1,12 +1,12 @@
-"""What starts on this node: the launcher's programs, under their supervisors; and whether the nodes
+"""What starts on this node: the launcher's programs, and how they are kept; and whether the nodes
 call each other before."""
 
 from __future__ import annotations
 
 from typing import Literal
 
-from entrypoint.base import supervised
 from entrypoint.base.errors import ConfigError
+from entrypoint.base.kept import KeptForm
 from entrypoint.base.model import Launch, Topology
 from entrypoint.base.registry import load
 from entrypoint.base.values import replace
@@ -76,28 +76,32 @@ def mode_of(
     return "exec" if launch.becomes_program and not is_supervised else "local", no_roll_call
 
 
-def with_supervisor(
-    launch: Launch, number: int, spec: JobSpec, topology: Topology
-) -> tuple[str, ...]:
-    """Return the command line of `ranks/supervise.py` with this launch's program of that number."""
-    program = launch.programs[number]
-    options = ["--number", str(number), "--linger", f"{spec.timeouts.grace:g}"]
-    if program.label:
-        options += ["--label", f"[{program.label}] "]
-    if program.rank and not launch.becomes_program:
-        options += ["--nested", str(program.rank)]
-    if launch.becomes_program and topology.me and spec.calls(len(topology.nodes)):
-        options += ["--nested", f"node {topology.me}"]
-    if launch.forwards:
-        options += ["--signals", "group"]
-    kind = launch.ranks.kind
-    through = "pipe" if launch.ranks.unite else "ranks" if kind.in_programs else ""
-    if not kind.have_supervisors:
-        options += supervised.steps(spec.stall.line)
+def form_of(launch: Launch, number: int, spec: JobSpec, topology: Topology) -> KeptForm:
+    """Return how the keeper treats this launch's program of that number."""
+    program, ranks, grace = launch.programs[number], launch.ranks, spec.timeouts.grace
+    if ranks.kind.by_daemons:  # an MPI passes the ranks' output on
+        output = None
+        if ranks.tagged:
+            output = logs.output(spec.logs, topology, is_one_of_several=True)
+            output = replace(output, tags=ranks.tagged, is_of_launcher=True, show="")
+        return KeptForm(output, grace, is_launcher=True)
+    has_ranks = ranks.kind.in_programs
     rank = "" if program.rank is None else str(program.rank)
-    mixed = bool(through) and topology.this.slots > 1
-    options += logs.options(spec.logs, topology, rank, through, program.log, mixed)
-    return (*supervised.command(topology, *options), "--", *program.argv)
+    several = topology.this.slots > 1 if has_ranks else len(launch.programs) > 1
+    output = logs.output(spec.logs, topology, rank, program.log, several)
+    if not has_ranks:  # else each rank has a file
+        output = logs.copied(spec.logs, topology, output)
+    nested = str(program.rank) if program.rank and not launch.becomes_program else ""
+    if launch.becomes_program and topology.me and spec.calls(len(topology.nodes)):
+        nested = f"node {topology.me}"
+    label = f"[{program.label}] " if program.label else ""
+    return KeptForm(
+        replace(output, label=label),
+        grace,
+        is_launcher=launch.forwards,
+        nested=nested,
+        steps="" if has_ranks else spec.stall.line or "",
+    )
 
 
 def _needs_roll_call(spec: JobSpec, launch: Launch, launcher: str) -> str:
@@ -119,7 +123,7 @@ def _ending_with_first(spec: JobSpec, launch: Launch) -> Launch:
 
     Raises ConfigError if nobody knows which one that is.
     """
-    is_unknown = launch.completion == "leader" and not launch.ranks.kind.have_supervisors
+    is_unknown = launch.completion == "leader" and not launch.ranks.kind.by_launcher
     if is_unknown or spec.elastic:
         raise ConfigError(
             f"EP120 it is not known which rank is the first ({spec.source('success')})",
@@ -131,18 +135,6 @@ def _ending_with_first(spec: JobSpec, launch: Launch) -> Launch:
 
 def _with_logs(launch: Launch, spec: JobSpec, topology: Topology) -> Launch:
     """Return the launch with what the logs that were asked for need."""
-    programs, ranks = launch.programs, launch.ranks
     if spec.logs.files == "ranks":
         launch = replace(launch, folders=(*launch.folders, topology.log_dir))
-    # these keep lines apart, too
-    labels = any(program.label for program in programs) and not spec.logs.lines
-    if programs and (ranks.tagged or (len(programs) > 1 and not labels)):
-        arguments = logs.options(
-            replace(spec.logs, files="none"),
-            topology,
-            through=ranks.tagged or "pipe",
-            mixed=True,
-        )
-        unite = (topology.python, "-I", "-S", supervised.UNITE, *arguments)
-        launch = replace(launch, ranks=replace(ranks, unite=unite))
     return launch

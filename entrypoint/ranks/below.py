@@ -1,5 +1,4 @@
-"""Sends a signal to every process of a rank, once. Each rank's supervisor imports this: keep it
-fast."""
+"""Sends a signal to every process of a rank, once."""
 
 from __future__ import annotations
 
@@ -7,6 +6,11 @@ import os
 import time
 
 from entrypoint.system import proc
+
+if False:  # only for type checkers: importing it is slow
+    from collections.abc import Callable
+
+    Family = dict[int, tuple[str, list[str]]]  # pid -> name and the fields of proc.stat
 
 _TERM = 15
 _GROUP = 2  # index among the fields of `stat`
@@ -17,14 +21,16 @@ _WRAPPERS = ("timeout", "tini", "dumb-init", "catatonit")
 
 
 class Below:
-    """The processes below this one, in any process group or session, and which of them were sent
-    SIGTERM."""
+    """The processes of a rank in any process group or session, besides its own, and which of them
+    were sent SIGTERM. `leader` is the rank's process; `family` looks for the others."""
 
-    def __init__(self) -> None:
+    def __init__(self, leader: int, family: Callable[[], Family]) -> None:
+        self._leader = leader
+        self._family = family
         self._signalled: set[tuple[int, str]] = set()  # pid and start time
 
     def terminate(self, everywhere: bool) -> None:
-        """Note that this process's group was sent SIGTERM; if `everywhere`, send it to processes in
+        """Note that the rank's group was sent SIGTERM; if `everywhere`, send it to processes in
         other groups.
 
         A process that starts later gets no signal: a program that knows of the stop starts it, for
@@ -32,42 +38,42 @@ class Below:
         """
         now = time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK")
         while True:  # until no process was forked meanwhile
-            processes = _below(os.getpid())
+            processes = self._family()
             new = {
                 pid
                 for pid, (_, fields) in processes.items()
                 if (pid, fields[_START]) not in self._signalled
                 and int(fields[_START]) <= now
-                and (everywhere or int(fields[_GROUP]) == os.getpgrp())
+                and (everywhere or int(fields[_GROUP]) == self._leader)
             }
             if not new:
                 return
             self._signalled |= {(pid, processes[pid][1][_START]) for pid in new}
-            proc.kill(outside(processes, new, os.getpgrp()), _TERM)
+            proc.kill(outside(processes, new, self._leader), _TERM)
 
     def tell_the_rest(self) -> None:
         """Send SIGTERM to all processes that were not sent it yet."""
-        present = {(pid, fields[_START]) for pid, _, fields in proc.below(os.getpid())}
+        present = {(pid, fields[_START]) for pid, (_, fields) in self._family().items()}
         new = present - self._signalled
         self._signalled |= new
         proc.kill([pid for pid, _ in new], _TERM)
 
     def tell_user_signal(self, signum: int) -> None:
-        """Send SIGUSR1 or SIGUSR2, as to this process's group, to processes in other groups that
-        have a handler.
+        """Send SIGUSR1 or SIGUSR2, as to the rank's group, to processes in other groups that have a
+        handler.
 
         It would end the others.
         """
-        processes = _below(os.getpid())
-        others = outside(processes, set(processes), os.getpgrp())
+        processes = self._family()
+        others = outside(processes, set(processes), self._leader)
         proc.kill([pid for pid in others if _catches(pid, signum)], signum)
 
 
-def cut_message(grace: float) -> bytes:
-    """Return the line about the processes below this one, which are ended though they print."""
+def cut_message(grace: float, family: Family) -> bytes:
+    """Return the line about these processes, which are ended though they print."""
     from entrypoint.base.text import some  # slow to import
 
-    names = some((f"{name} ({pid})" for pid, name, _ in proc.below(os.getpid())), 4)
+    names = some((f"{name} ({pid})" for pid, (name, _) in family.items()), 4)
     line = (
         "warning: EP629 processes that the program left running still print; ending them |"
         f" {names}, {grace:g}s after its end | let the program wait for them, or raise"
@@ -87,11 +93,11 @@ def terminate_tree(leader: int) -> set[int]:
     return set(processes)
 
 
-def _below(pid: int) -> dict[int, tuple[str, list[str]]]:
+def _below(pid: int) -> Family:
     return {below: (name, fields) for below, name, fields in proc.below(pid)}
 
 
-def outside(processes: dict[int, tuple[str, list[str]]], pids: set[int], group: int) -> list[int]:
+def outside(processes: Family, pids: set[int], group: int) -> list[int]:
     """Return the processes that are in another process group than this one, and get no signal from
     a wrapper.
 

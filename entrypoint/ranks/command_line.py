@@ -8,10 +8,12 @@ import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from entrypoint.base.kept import MARK
 from entrypoint.base.model import Launch, Plan, Topology
 from entrypoint.base.secret import HIDDEN, hides, masked_words, scrubbed
 from entrypoint.base.text import count
 from entrypoint.base.values import dataclass
+from entrypoint.ranks.orders import Started
 from entrypoint.system.descriptors import read_regular
 from entrypoint.system.files import MAX_BYTES, is_private, put, ranks_of
 from entrypoint.system.process import environment
@@ -76,16 +78,18 @@ def stored(file: Path) -> StoredRank:
     return StoredRank(job, attempt, cwd, *_program(words))
 
 
-def store(topology: Topology, launch: Launch, number: int, program: str) -> None:
-    """Store a rank's program without secrets, as its supervisor has reported it; a node's program
-    that is no rank by the node's number. If there is no room for it, the job continues.
+def store(topology: Topology, launch: Launch, number: int, started: Started) -> None:
+    """Store a rank's program without secrets, as the keeper has reported it; a node's program that
+    is no rank by the node's number. If there is no room for it, the job continues.
 
     Of its environment, what the container was given is stored by name alone.
     """
-    if not launch.ranks.kind.have_supervisors:
+    if not launch.ranks.kind.by_launcher:
         rank = launch.programs[number].rank
         number = topology.me if rank is None else rank
-    argv, env = _program(os.fsdecode(bytes.fromhex(program)).split("\0"))
+    argv = tuple(map(os.fsdecode, started.words))
+    env = dict(os.fsdecode(entry).split("=", 1) for entry in started.env)
+    del env[MARK]
     about = (topology.job, str(topology.attempt), topology.workdir)
     safe = [*about, str(len(argv)), *masked_words(argv)]
     given = environment()

@@ -16,7 +16,7 @@ from entrypoint.causes.evidence import DeviceFault, Evidence
 from entrypoint.job import messages
 from entrypoint.output.log import Callbacks
 from entrypoint.ranks.evidence import TOOL_LIMIT, NodeProbe
-from entrypoint.ranks.reports import Failure
+from entrypoint.ranks.keeping import Failure
 from entrypoint.system.threads import in_thread
 
 # Seconds that a node waits for its diagnoses before it reports the stop: for a device's tool, and

@@ -1,8 +1,7 @@
 """Finds a launcher below a rank: the job would become several trainings, each of which may end with
 0.
 
-It is known by its name, or by the variables of the processes that it starts. Each rank's supervisor
-imports this once its program runs.
+It is known by its name, or by the variables of the processes that it starts.
 """
 
 from __future__ import annotations
@@ -20,6 +19,9 @@ from entrypoint.launchers._nested import (
 )
 from entrypoint.system.proc import state, tree
 
+if False:  # only for type checkers: importing it is slow
+    from collections.abc import Mapping
+
 _MOST = 1 << 20  # bytes of a command line or an environment that are read
 
 
@@ -31,8 +33,10 @@ class NestedLaunchers:
     itself: only a launcher counts whose job has no others.
     """
 
-    def __init__(self, program: int, number: str) -> None:
+    def __init__(self, program: int, number: str, env: Mapping[str, str]) -> None:
+        """`env`: the program's environment, whose variables of a launcher are no other's."""
         self._program = program
+        self._env = env
         self._of_node = number.startswith("node")
         self._seen: dict[int, bytes] = {}  # process -> its command line
         self._newest = ("", "")  # newest process of this container, at the last two looks
@@ -69,9 +73,9 @@ class NestedLaunchers:
         if is_launcher and is_known and starts_own_job(argv) and not is_joined:
             return name if not is_mpi(name) or self._by_shells(pid) else ""
         if self._of_node:
-            launcher, name = _here_alone(variables)
+            launcher, name = _here_alone(variables, self._env)
         else:
-            launcher = name = _starter(variables)
+            launcher = name = _starter(variables, self._env)
         return "" if is_mpi(launcher) and not self._by_shells(state(pid)[1]) else name
 
     def _by_shells(self, pid: int) -> bool:
@@ -84,23 +88,23 @@ class NestedLaunchers:
         return pid == self._program
 
 
-def _starter(variables: dict[str, str]) -> str:
+def _starter(variables: Mapping[str, str], own: Mapping[str, str]) -> str:
     """Return the launcher that has set these variables for a process of a job of its own; "" if
     none has."""
     for launcher, (job, size, alone) in VARIABLES.items():
         others = [name for name in job if name in variables]  # with other values than this rank's
-        is_other = any(variables[name] != os.environ.get(name) for name in others)
+        is_other = any(variables[name] != own.get(name) for name in others)
         if is_other and size in variables and (variables[size] == "1") == alone:
             return launcher
     return ""
 
 
-def _here_alone(variables: dict[str, str]) -> tuple[str, str]:
+def _here_alone(variables: Mapping[str, str], own: Mapping[str, str]) -> tuple[str, str]:
     """Return the launcher whose variables say that its whole job is on this node, and the size that
     it gives; "" if none does. A single process of an MPI is no job, since a tool may need it."""
     for launcher, (size, local, rank) in SIZES.items():
         number = variables.get(size, "")
-        is_own = all(variables.get(name) == os.environ.get(name) for name in (size, local, rank))
+        is_own = all(variables.get(name) == own.get(name) for name in (size, local, rank))
         if is_own or not number.isdecimal() or (number == "1" and launcher != WITHOUT_FILE):
             continue
         # The last process of a job has this number on its node only if all others are there, too.

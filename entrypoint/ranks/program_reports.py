@@ -1,29 +1,26 @@
-"""Reports what the programs and ranks of this node do: what supervisors and exit statuses show
-becomes messages to the leader."""
+"""Reports what the programs and ranks of this node do: what the keeper reports becomes messages to
+the leader."""
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 import signal
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from entrypoint.base.errors import OsError
 from entrypoint.base.model import Facts, Plan
-from entrypoint.base.supervised import OF_PROGRAM
 from entrypoint.base.values import replace
 from entrypoint.job import events, messages
 from entrypoint.job.failure import Failures, ProgramExit, ended
 from entrypoint.output.log import Callbacks
-from entrypoint.output.merger import LineMerger
+from entrypoint.ranks import command_line, orders
+from entrypoint.ranks.keeping import Failure, KeeperProcess, Keeping, last_lines
 from entrypoint.ranks.limits import NodeLimits
-from entrypoint.ranks.reaper import Reaper
-from entrypoint.ranks.reports import Failure, Ranks, last_lines
-from entrypoint.system import proc, process
+from entrypoint.system import proc
 from entrypoint.system.cgroups import Processes
-from entrypoint.system.nodesocket import NodeSocket
 from entrypoint.system.threads import rest
 
 if TYPE_CHECKING:
@@ -46,7 +43,6 @@ class ProgramReports:
     """The programs and ranks that were started here, and what is reported of them. `note` gets
     their changes."""
 
-    merger: LineMerger | None = None  # if the plan merges lines of ranks
     is_stopping = False
     # Ends that such a launcher causes, until its own end; None if there is none.
     held_ends: list[messages.RankEnd] | None = None
@@ -58,7 +54,7 @@ class ProgramReports:
         self,
         facts: Facts,
         draft: Plan,
-        node: NodeSocket,
+        keeper: KeeperProcess,
         callbacks: Callbacks,
         note: Callable[[events.RankChanged], None],
     ) -> None:
@@ -73,50 +69,67 @@ class ProgramReports:
         self._tell = callbacks.tell
         self._background = callbacks.background
         self._note = note
-        self._read = node.read
-        self.ranks = Ranks(node, self._on_report)
-        self.program_ranks = Ranks(node, self._on_program_rank, OF_PROGRAM)
-        self.started: list[asyncio.subprocess.Process] = []  # of this node, or their supervisors
+        self.keeping = Keeping(keeper, self._on_report, self._keeper_lost)
+        self.programs = self.keeping.kinds[orders.PROGRAM]
+        self.ranks = self.keeping.kinds[orders.RANK]  # that a launcher starts
+        self.topology = draft.topology  # of this attempt, once its number is known
         self.running: dict[int, str] = {}  # number -> name of programs that have not ended
         # Gets the pid of a launcher that ends its ranks itself.
         self.launcher_ends: Callable[[int], object] = lambda launcher: None
         # of programs' ranks, until the same rank starts again
         self.failed_ranks: dict[int, tuple[ProgramExit, Failure]] = {}
-        self.starting = asyncio.Lock()  # held while a program is started
         self.limits = NodeLimits(draft.topology.log_dir)
-        self._reaper = Reaper(self._daemon_ended)
 
-    async def wait_for(self, program: asyncio.subprocess.Process, number: int) -> None:
-        status = process.exit_status(await program.wait())
-        if self.merger is not None and self.by_ranks:
-            # the launcher has written all output, and the merger may not have passed it on
-            await self.merger.ended()
-        self._read()  # its supervisor, or a rank's, may have reported the end
-        if number in self.running:  # otherwise its supervisor has reported it
-            self.ended(number, status)
+    def _keeper_lost(self) -> None:
+        """Report that the keeper has ended, and all ranks with it: it was killed."""
+        detail = "all programs and ranks of this node ended with it"
+        hint = "find out what sends signals to all processes of this user, or uses up the memory"
+        error = OsError("EP436 the keeper of this node's ranks was killed", detail, hint)
+        self._background(_raise(error))
 
-    def _on_report(self, event: str, number: int, value: int) -> None:
-        """Handle a report of a supervisor about its program or rank."""
-        if self._is_of_output(event, value):
-            return
-        if event == "launcher":
-            if self.held_ends is None:
-                self.held_ends = []
-                self.launcher_ends(value)
-            return
-        name = f"rank {number}" if self.by_ranks else self.running.get(number, f"program {number}")
-        self._note(events.RankChanged(name, event))
-        if event == "output":
-            return
-        if not self.by_ranks:
-            if event == "end" and number in self.running:
-                self.ended(number, value)
+    def _on_report(self, report: Any) -> None:
+        """Handle a report of the keeper."""
+        launch = self._draft.launch
+        match report:
+            case orders.Started(kind, number):
+                if not (kind == orders.PROGRAM and self.by_ranks):
+                    command_line.store(self.topology, launch, number, report)
+            case orders.DaemonEnded(name, status):
+                if self.by_ranks:  # otherwise a rank has started its own MPI job
+                    self._tell(messages.Daemon(name, status, self.limits.why(name, status)))
+            case orders.Report(orders.DAEMON, _, "end", status):
+                self._tell(messages.DaemonStarted(status))
+            case orders.Report(orders.PROGRAM, number, event, value):
+                if not self._is_of_output(event, value):
+                    self._on_program(event, number, value)
+            case orders.Report(orders.RANK, number, event, value):
+                if not self._is_of_output(event, value):
+                    (self._on_rank if self.by_ranks else self._on_program_rank)(
+                        event, number, value
+                    )
+
+    def _on_program(self, event: str, number: int, value: int) -> None:
+        """Handle a report about a program of this node."""
+        if event in ("start", "output", "end") and not self.by_ranks:
+            name = self.running.get(number, f"program {number}")
+            self._note(events.RankChanged(name, event))
+        if event == "end" and number in self.running:
+            self.ended(number, value)
+
+    def _on_rank(self, event: str, number: int, value: int) -> None:
+        """Handle a report of a rank that an MPI has started."""
+        name = f"rank {number}"
+        if event in ("start", "output", "end"):
+            self._note(events.RankChanged(name, event))
+        if event == "launcher" and self.held_ends is None:
+            self.held_ends = []
+            self.launcher_ends(value)
         elif event == "start":
             self._tell(messages.RankStart(number, value))
             # mpirun itself gets no signal: a rank may start after the stop
             if self.is_stopping:
-                process.kill_group(value, signal.SIGTERM)
-        else:
+                self.ranks.signal(signal.SIGTERM, number)
+        elif event == "end":
             failure = Failure(name, value, self.ranks.last_output(number))
             tail = last_lines(failure.lines)
             end = messages.RankEnd(number, value, tail, self.limits.why(name, value))
@@ -129,16 +142,15 @@ class ProgramReports:
 
     def _on_program_rank(self, event: str, rank: int, value: int) -> None:
         """Handle a report of a rank that a program of this node started, and may restart."""
-        if self._is_of_output(event, value):
-            return
-        self._note(events.RankChanged(f"rank {rank}", event))
+        if event in ("start", "output", "end"):
+            self._note(events.RankChanged(f"rank {rank}", event))
         if event == "start":
             self.failed_ranks.pop(rank, None)
             if self._draft.launch.min_nodes is not None and not self._met:
                 self._met = True
                 self._tell(messages.Met())
         elif event == "end" and value:
-            failure = Failure(f"rank {rank}", value, self.program_ranks.last_output(rank))
+            failure = Failure(f"rank {rank}", value, self.ranks.last_output(rank))
             self.failed_ranks[rank] = self._exit(failure), failure
         elif event == "end" and self._ends_with_first and not (rank or self.failed_ranks):
             self._tell(messages.Ended(0, "rank 0", "rank 0 exited with 0", (), last=True))
@@ -172,8 +184,8 @@ class ProgramReports:
 
     def ended(self, number: int, status: int, reason: str = "") -> None:
         """Report the end of a program."""
-        # a launcher has no supervisor
-        lines = () if self.by_ranks else self.ranks.last_output(number)
+        # a launcher's last lines are those of its ranks
+        lines = () if self.by_ranks else self.programs.last_output(number)
         failure = Failure(self.running.pop(number), status, lines)
         end = self._exit(failure)
         own = end.tail and _SCRIPT_ERROR.fullmatch(end.tail[-1])
@@ -181,7 +193,6 @@ class ProgramReports:
             end = replace(end, reason=own[1], tail=())
         elif reason:
             end = replace(end, reason=reason)
-        self._read(OF_PROGRAM)  # the last reports of its ranks may be unread
         if status:
             ends = [end for end, _ in self.failed_ranks.values()]
             end = Failures([*ends, end]).cause() or end
@@ -190,16 +201,7 @@ class ProgramReports:
                     self._diagnose(of_rank)
                 self._diagnose(failure)
         is_first = self._ends_with_first and not number and not status
-        message = messages.Ended(**vars(end), last=is_first or not self.running)
-        has_ended = not self.running and not status
-        if has_ended and self.merger is not None and not self.by_ranks:
-            self._background(self._tell_after_output(message, self.merger))
-        else:
-            self._tell(message)
-
-    async def _tell_after_output(self, message: messages.Ended, merger: LineMerger) -> None:
-        await merger.ended()
-        self._tell(message)
+        self._tell(messages.Ended(**vars(end), last=is_first or not self.running))
 
     def _diagnose(self, failure: Failure) -> None:
         """Find out why a rank or program has failed, unless we have ended it."""
@@ -214,12 +216,6 @@ class ProgramReports:
             probe = NodeProbe(self._facts, self._draft.topology, self.limits)
             self.diagnostician = Diagnostician(probe, self._callbacks)
         self.diagnostician.failed(failure, self._draft.launch.names_nodes)
-
-    def _daemon_ended(self, name: str, wait: int) -> None:
-        if not self.by_ranks:
-            return  # a rank has started its own MPI job
-        status = process.exit_status(os.waitstatus_to_exitcode(wait))
-        self._tell(messages.Daemon(name, status, self.limits.why(name, status)))
 
     async def watch_limit(self, slots: int, limit: float) -> None:
         """Report if the kernel refuses a process while ranks start: it may be a rank, which nobody
@@ -238,20 +234,9 @@ class ProgramReports:
 
     def written(self) -> int:
         """Return the bytes that the programs of this node have written so far."""
-        size = sum(
-            proc.number(f"/proc/{program.pid}/io", "wchar:") or 0 for program in self.started
-        )
-        return size + (self.merger.written if self.merger else 0)
+        pids = (self.keeping.pid, *self.programs.alive.values())
+        return sum(proc.number(f"/proc/{pid}/io", "wchar:") or 0 for pid in pids)
 
-    async def gone(self) -> None:
-        """Return when the started programs have ended, and their lines are passed on."""
-        for program in self.started:
-            await program.wait()
-        if self.merger is not None:
-            await self.merger.ended()
 
-    def close(self) -> None:
-        """Stop watching."""
-        self.ranks.close()
-        self.program_ranks.close()
-        self._reaper.close()
+async def _raise(error: Exception) -> None:
+    raise error

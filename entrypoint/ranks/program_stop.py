@@ -13,7 +13,7 @@ from entrypoint.output.log import Callbacks
 from entrypoint.ranks.below import terminate_tree
 from entrypoint.ranks.program_reports import ProgramReports
 from entrypoint.ranks.stall.watch import RankWatcher
-from entrypoint.system import children, proc, process
+from entrypoint.system import children, proc
 
 if TYPE_CHECKING:
     from entrypoint.ranks.checkpoints import CheckpointWatch
@@ -32,8 +32,9 @@ class ProgramStop:
         self, reports: ProgramReports, watcher: RankWatcher, grace: float, callbacks: Callbacks
     ) -> None:
         self._reports = reports
+        self._keeping = reports.keeping
         self._ranks = reports.ranks
-        self._started = reports.started
+        self._programs = reports.programs
         self._watcher = watcher
         self._grace = grace
         self._log = callbacks.log
@@ -60,26 +61,20 @@ class ProgramStop:
         If ranks report by themselves, the launcher gets no signal: it would kill them before the
         grace ends.
         """
-        async with self._reports.starting:
-            pass  # a program that is being started is stopped like the others
         gone: Coroutine[Any, Any, None] | None = None
         if self.checkpoints is not None:
             self.checkpoints.stop()
         if self._reports.by_ranks:
             spawned = []
             if self._reports.held_ends is None:  # otherwise all were signalled
-                spawned = self._ranks.of_spawn(self._started)
+                spawned = self._keeping.spawned()
                 self._ranks.signal(signal.SIGTERM)
                 for pid in spawned:
                     terminate_tree(pid)
             gone = self._ranks_gone(spawned)
-        elif groups := [program.pid for program in self._started if program.returncode is None]:
-            # these supervisors end leftovers themselves
-            running = set(groups) - self._ranks.leaving
-            below = {pid for group in running for pid in proc.descendants(group)}
-            for group in running:
-                process.kill_group(group, signal.SIGTERM)
-            gone = self._all_gone(groups, below)
+        elif self._programs.alive:
+            self._programs.signal(signal.SIGTERM)
+            gone = self._all_gone()
         if gone:
             in_time = await self._wait_unless_forced(gone, grace)
             if grace and not in_time:
@@ -87,6 +82,8 @@ class ProgramStop:
                 self._log(f"{summary}; their stacks follow, then they are killed")
                 await self._watcher.show(_LAST_LOOK)
             self._ranks.kill()
+            if not self._reports.by_ranks:  # an MPI still passes on what its ranks printed
+                self._programs.kill()
         diagnostician = self._reports.diagnostician
         if diagnostician is not None and grace and not self._force.is_set():
             await diagnostician.settled(grace)
@@ -124,29 +121,24 @@ class ProgramStop:
 
     async def _ranks_gone(self, spawned: list[int]) -> None:
         await self._ranks.gone()
-        # one may be a rank's supervisor that has just started
-        left = self._ranks.of_spawn(self._started)
+        # one may be a rank's placeholder that has just started
+        left = self._keeping.spawned()
         await children.gone({*spawned} & {*left})
 
-    async def _all_gone(self, groups: list[int], below: set[int]) -> None:
+    async def _all_gone(self) -> None:
         """Return when the programs and all that they started are gone: both may need the grace
         period."""
-        await self._ranks.ended()
-        await children.gone(below & set(proc.descendants(os.getpid())))  # orphans are our children
-        await children.gone(groups)  # supervisors stay until all output is passed on
+        await self._programs.gone()
+        await self._ranks.gone()
 
     async def close(self) -> None:
         """End all processes of the job on this node."""
-        if self._reports.merger is not None:
-            # A launcher that hangs would hold its pipes.
-            if all(program.returncode is not None for program in self._started):
-                await self._reports.merger.ended(_UNREAD)
-            if lost := await self._reports.merger.give_up():
-                self._reports.log_lost(lost)
+        if lost := await self._keeping.end(_UNREAD):
+            self._reports.log_lost(lost)
         if killed := self._reports.limits.unreported_kill():
             self._log(f"warning: EP601 {killed}")
-        if remaining := await children.end_all(_GONE):
+        if remaining := await children.end_all(_GONE, self._keeping.pid):
             hint = "find out what the kernel waits for"
             summary = f"EP616 killed programs have not ended after {_GONE:g}s, with what they hold"
             self._log(f"{summary} | {'; '.join(remaining)} | {hint}")
-        await self._reports.gone()
+        self._keeping.close()

@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from entrypoint.base.kept import KeptForm
 from entrypoint.base.model import Facts, File, Launch, Members, Plan
 from entrypoint.base.values import replace
 from entrypoint.job import events, messages
-from entrypoint.output.lines import ATTEMPT
 from entrypoint.output.log import Callbacks
-from entrypoint.output.merger import LineMerger
-from entrypoint.plan import environment, session_env, settle, with_supervisor
+from entrypoint.plan import env_of_ranks, environment, form_of, session_env, settle
 from entrypoint.plan.members import team_of, with_report
 from entrypoint.plan.ports import with_chosen
-from entrypoint.ranks import command_line
+from entrypoint.ranks import command_line, orders
+from entrypoint.ranks.keeping import KeeperProcess
+from entrypoint.ranks.placeholder import REQUESTS, WAITING
 from entrypoint.ranks.program_reports import ProgramReports
 from entrypoint.ranks.program_stop import ProgramStop
 from entrypoint.ranks.stall.watch import RankWatcher
 from entrypoint.spec import JobSpec
-from entrypoint.system import checks, children, process
+from entrypoint.system import checks, process
 from entrypoint.system.descriptors import read_regular
 from entrypoint.system.files import RunDir, make_folders
 from entrypoint.system.nodesocket import NodeSocket
@@ -36,16 +38,18 @@ class Programs:
 
     _leader_env: Mapping[str, str] | None = None
     command = ""  # the command line that was started, for the record
+    _daemons = 0  # of an MPI that were asked for here
 
     def __init__(
         self,
         spec: JobSpec,
         facts: Facts,
         draft: Plan,
-        run_dir: RunDir,
+        places: tuple[RunDir, KeeperProcess],
         callbacks: Callbacks,
         note: Callable[[events.RankChanged], None],
     ) -> None:
+        run_dir, keeper = places
         self._spec = spec
         self._facts = facts
         self._draft = draft
@@ -59,11 +63,8 @@ class Programs:
         self._replaced: tuple[tuple[int, int], ...] = ()
         process.show(process.WAITING)  # an earlier attempt may have set STARTED
         self.node = NodeSocket(run_dir)
-        self.reports = ProgramReports(facts, draft, self.node, callbacks, note)
-        ranks = (self.reports.ranks, self.reports.program_ranks)
-        for each in ranks:
-            each.store = lambda *rank: command_line.store(self._topology, self._plan.launch, *rank)
-        self.watcher = RankWatcher(spec.stall, facts, draft, callbacks, ranks)
+        self.reports = ProgramReports(facts, draft, keeper, callbacks, note)
+        self.watcher = RankWatcher(spec.stall, facts, draft, callbacks, self.reports)
         self._stop = ProgramStop(self.reports, self.watcher, spec.timeouts.grace, callbacks)
 
     @property
@@ -79,23 +80,24 @@ class Programs:
             case messages.Start():
                 self._background(self._start_all(message))
             case messages.StartDaemon(command):
-                self._background(self._start_daemon(command))
+                self._start_daemon(command)
             case messages.Ping(number):
-                self.node.read()  # reports of ranks are sent before this answer
+                self.reports.keeping.read()  # reports of ranks are sent before this answer
                 self.watcher.tell_steps()
                 failed, memory = len(self.reports.failed_ranks), self.reports.limits.memory.use()
                 self._tell(messages.Pong(self.idle(), number, failed, memory))
             case messages.Signal(name):
-                # Not to the launcher of these ranks, which the signal would end.
-                is_inside = self._draft.launch.ranks.kind.in_programs
-                ranks = self.reports.program_ranks if is_inside else self.reports.ranks
-                ranks.signal(signal.Signals[name])
+                # Not to the launcher of ranks, which the signal would end.
+                reports = self.reports
+                by_launcher = self._draft.launch.ranks.kind.by_launcher
+                kept = reports.ranks if by_launcher else reports.programs
+                kept.signal(signal.Signals[name])
             case messages.Stacks():
                 self._background(self.watcher.tell_stacks())
             case messages.Stop(grace):
                 self._stop.begin(grace)
             case messages.ReleaseFailedRanks():
-                self.reports.ranks.release_failed()
+                self.reports.keeping.send(orders.Release())
             case _:
                 raise TypeError(f"this is no order: {message!r}")
 
@@ -159,8 +161,6 @@ class Programs:
             self._background(self.reports.watch_limit(slots, self._spec.timeouts.launch))
         if self._take(order):
             self._prepare()
-        if self._spec.logs.format == "json":  # supervisors read it
-            self._run_dir.write(ATTEMPT, str(order.attempt), 0o600)
         if self._draft.launch.needs_rank_table:
             from entrypoint.ranks import rank_table
 
@@ -184,61 +184,57 @@ class Programs:
         for number, program in enumerate(launch.programs):
             name = program.argv[0] if launch.becomes_program else self._plan.launcher
             self.reports.running[number] = program.label or name
-        if launch.ranks.unite:
-            self.reports.merger = await LineMerger.start(launch.ranks.unite)
+        self._begin()
         for number, _ in enumerate(launch.programs):
-            async with self.reports.starting:
-                await self._start(number)
-        if self.reports.merger is not None:
-            self.reports.merger.close()
-        if self.reports.started:
+            self._start(number)
+        if launch.programs:
             self.show_line()
 
-    async def _start(self, number: int) -> None:
+    def _begin(self) -> None:
+        """Have the keeper take ranks from launchers from now on."""
+        launch, logs = self._plan.launch, self._spec.logs
+        self.reports.topology = self._topology
+        ranks = None
+        if launch.ranks.form is not None:
+            for name in (REQUESTS, WAITING):
+                os.close(self._run_dir.pipe(name))
+            ranks = replace(launch.ranks.form, env=tuple(env_of_ranks(self._facts, self._plan)))
+        folder = str(self._run_dir.path)
+        begin = orders.Begin(folder, ranks, logs.collapse == "yes", logs.format == "json")
+        self.reports.keeping.send(begin)
+
+    def _start(self, number: int) -> None:
         """Start a program, unless this node stops."""
         if self.reports.is_stopping:
             return
         plan = self._plan
         program = plan.launch.programs[number]
-        argv = program.argv
         env = environment(self._facts.env, (*plan.env, *program.env))
-        if not self.reports.by_ranks:  # otherwise each rank has a supervisor, wherever it runs
-            argv = with_supervisor(plan.launch, number, self._spec, self._topology)
         unread = (
             None if self.reports.by_ranks else process.cannot_read(self._spec.command, plan.workdir)
         )
         if refused := unread or checks.program(self._facts, plan, program):
             self.reports.ended(number, refused.status, refused.reason)
             return
-        try:
-            streams = self.reports.merger.streams if self.reports.merger else {}
-            started = await children.start(
-                argv, env, plan.workdir, supervised=not self.reports.by_ranks, **streams
-            )
-        except OSError as error:
-            outcome = process.cannot_start(program.argv, error, env)
-            self.reports.ended(number, outcome.status, outcome.reason)
-            return
-        self.reports.started.append(started)
-        self._background(self.reports.wait_for(started, number))
+        form = form_of(plan.launch, number, self._spec, self._topology)
+        self.reports.keeping.send(
+            orders.Start(orders.PROGRAM, number, program.argv, _entries(env), plan.workdir, form)
+        )
 
-    async def _start_daemon(self, command: str) -> None:
-        """Start mpirun's daemon, which goes into the background and becomes a child of this
-        process."""
-        status = 128 + signal.SIGTERM
-        if not self.reports.is_stopping:
-            launcher = self._draft.launch.ranks.name
-            env = session_env(self._facts, self._draft.topology, launcher)
-            env["HOME"] = self._facts.home
-            argv = ("/bin/sh", "-c", command)
-            try:
-                started = await children.start(
-                    argv, env, stdin=asyncio.subprocess.DEVNULL, stdout=2
-                )  # stdout is the job's
-                status = process.exit_status(await started.wait())
-            except OSError as error:
-                status = process.cannot_start(argv, error).status
-        self._tell(messages.DaemonStarted(status))
+    def _start_daemon(self, command: str) -> None:
+        """Start mpirun's daemon, which goes into the background."""
+        if self.reports.is_stopping:
+            self._tell(messages.DaemonStarted(128 + signal.SIGTERM))
+            return
+        launcher = self._draft.launch.ranks.name
+        env = session_env(self._facts, self._draft.topology, launcher)
+        env["HOME"] = self._facts.home
+        self._daemons += 1
+        argv = ("/bin/sh", "-c", command)
+        form = KeptForm(output=None, is_launcher=True, is_apart=True)
+        self.reports.keeping.send(
+            orders.Start(orders.DAEMON, self._daemons, argv, _entries(env), "/", form)
+        )
 
     def idle(self) -> float:
         """Return the seconds since a rank of this node printed, or since its programs were
@@ -278,5 +274,8 @@ class Programs:
         """End all processes of the job on this node, and close its socket."""
         asyncio.get_running_loop().remove_reader(1)
         await self._stop.close()
-        self.reports.close()
         self.node.close()
+
+
+def _entries(env: Mapping[str, str]) -> tuple[bytes, ...]:
+    return tuple(os.fsencode(f"{name}={value}") for name, value in env.items())

@@ -4,8 +4,9 @@
 import re
 from typing import Annotated, Literal
 
+from entrypoint.base.kept import OutputForm
 from entrypoint.base.model import Topology
-from entrypoint.base.values import dataclass
+from entrypoint.base.values import dataclass, replace
 from entrypoint.spec.rules import Rule
 
 NAMES = ("job", "node", "host", "rank", "stream")  # that a prefix may hold in braces
@@ -80,46 +81,50 @@ class LogsSpec:
 
     @property
     def any(self) -> bool:
-        """Return whether a program's output must pass through a supervisor."""
+        """Return whether a program's output must pass through the keeper."""
         return self.lines or self.files == "ranks" or self.show != ALL
 
 
-def options(
+def output(
     logs: LogsSpec,
     topology: Topology,
     rank: str = "",
-    through: str = "",
     log: str = "",
-    mixed: bool = False,
-) -> tuple[str, ...]:
-    """Return a supervisor's options for these logs.
+    is_one_of_several: bool = False,
+) -> OutputForm:
+    """Return the form of a program's or rank's output.
 
-    `rank` is the rank's number, or the placeholder {rank}; `through` is the framing of its lines
-    (framing.py); `log` a file that gets its output in any case. `mixed`: others write to the same
-    stream, so lines must stay whole.
+    `rank` is its number, or RANK; `log` a file that gets its output in any case.
+    `is_one_of_several`: others print into the same stream.
     """
-    argv: list[str] = []
-    if logs.lines or mixed:
-        argv += ["--lines", logs.format if logs.lines else "whole"]
-        argv += ["--through", through] if through else []
+    form = OutputForm(log=log, rank=rank)
+    if is_one_of_several:
+        form = replace(form, lines="whole")
     if logs.lines:
-        argv += ["--node", topology.this.label]
-        if logs.format == "json":
-            argv += ["--job", topology.job, "--host", topology.this.host]
-        argv += ["--collapse", "yes"] if logs.collapse == "yes" and through else []
-        argv += ["--timestamps", "yes"] if logs.timestamps == "utc" else []
-        if logs.prefix is not None:
-            names = {"job": topology.job, "node": topology.this.label, "host": topology.this.host}
-            argv += [
-                "--prefix",
-                _NAME.sub(lambda match: names.get(match[1], match[0]), logs.prefix),
-            ]
-    if rank and (logs.lines or logs.show != ALL):
-        argv += ["--rank", rank]
-        argv += ["--show", logs.show] if logs.show != ALL else []
-    if logs.files == "ranks" and through != "ranks":  # these have their own files
-        number = f"-rank-{rank}" if rank else ""
-        name = f"{topology.job}-{topology.this.label}{number}{topology.of_attempt}.log"
-        log = log or f"{topology.log_dir}/{name}"
-        argv += ["--log-max-size", str(logs.max_size), "--log-max-files", str(logs.max_files)]
-    return (*argv, *(("--log", log) if log else ()))
+        this = topology.this
+        names = {"job": topology.job, "node": this.label, "host": this.host}
+        prefix = _NAME.sub(lambda match: names.get(match[1], match[0]), logs.prefix or "")
+        form = replace(
+            form,
+            lines=logs.format,
+            job=names["job"],
+            node=names["node"],
+            host=names["host"],
+            attempt=topology.attempt,
+            prefix=prefix,
+            timestamps=logs.timestamps == "utc",
+            collapse=logs.collapse == "yes" and is_one_of_several,
+        )
+    if logs.show != ALL:
+        form = replace(form, show=logs.show)
+    return form
+
+
+def copied(logs: LogsSpec, topology: Topology, form: OutputForm) -> OutputForm:
+    """Return the form with the file of `files`, if it asks for one."""
+    if logs.files == "none":
+        return form
+    number = f"-rank-{form.rank}" if form.rank else ""
+    name = f"{topology.job}-{topology.this.label}{number}{topology.of_attempt}.log"
+    log = form.log or f"{topology.log_dir}/{name}"
+    return replace(form, log=log, max_size=logs.max_size, max_files=logs.max_files)

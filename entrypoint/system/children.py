@@ -78,13 +78,13 @@ async def gone(pids: Iterable[int]) -> None:
             forget()
 
 
-async def end_all(limit: float) -> list[str]:
-    """Kill all processes below this one, and wait until the kernel has freed their memory, ports
-    and devices.
+async def end_all(limit: float, spared: int = 0) -> list[str]:
+    """Kill all processes below this one but `spared`, and wait until the kernel has freed their
+    memory, ports and devices.
 
     Returns the processes that still exist after `limit` seconds, such as `pid 12, state D`.
     """
-    remaining = sweep()
+    remaining = sweep(spared)
     wait = asyncio.ensure_future(gone(remaining))
     done, _ = await asyncio.wait({wait}, timeout=limit)
     wait.cancel()

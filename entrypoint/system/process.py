@@ -171,11 +171,12 @@ def kill_group(pid: int, signum: int) -> None:
             proc.kill((pid, *proc.descendants(pid)), signum)
 
 
-def sweep() -> set[int]:
-    """Kill all processes below this one, also those forked meanwhile, and return the pids."""
+def sweep(spared: int = 0) -> set[int]:
+    """Kill all processes below this one but `spared`, also those forked meanwhile, and return the
+    pids."""
     killed: set[int] = set()
     for _ in range(10):
-        alive = proc.descendants(os.getpid())
+        alive = {*proc.descendants(os.getpid())} - {spared}
         if not alive:
             break
         proc.kill(alive, signal.SIGKILL)

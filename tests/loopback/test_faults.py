@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from entrypoint.system import proc
 from tests.cluster import RUN, Cluster, Make, skip_with_open_mpi_5, until
 from tests.process.bench import Process
 from tests.staged import memory_limit
@@ -31,12 +32,9 @@ def all_up(job: Cluster) -> None:
 
 
 def child(job: Cluster, node: int, *names: str) -> int:
-    """The process of one of these names that a node's entrypoint has started."""
-    pid = job.processes[node].pid
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return next(
-        int(each) for each in children if Path(f"/proc/{each}/comm").read_text().strip() in names
-    )
+    """The process of one of these names that a node's keeper has started."""
+    below = proc.below(job.processes[node].pid)
+    return next(pid for pid, name, _ in below if name in names)
 
 
 @pytest.mark.promise("all nodes exit with the status of the first rank that failed on its own")

@@ -15,7 +15,7 @@ from entrypoint.job.stacks import PROCESSES, Frame, ProcessStack
 from entrypoint.output import steps
 from entrypoint.output.log import Callbacks
 from entrypoint.plan import environment
-from entrypoint.ranks.reports import Ranks
+from entrypoint.ranks.program_reports import ProgramReports
 from entrypoint.spec.jobspec import StallSpec
 from entrypoint.system import proc
 
@@ -26,13 +26,13 @@ _HELPERS = ("resource_tracker", "torch/_inductor/compile_worker", "semaphore_tra
 
 @dataclass(frozen=True)
 class WatchedRank:
-    """A rank or program of this node: the number of its supervisor, the rank, its name, and the
-    supervisor's pid, 0 if it has ended."""
+    """A rank or program of this node: the number by which it is kept, the rank, its name, and its
+    pid, 0 if it has ended."""
 
-    number: str  # in the names of its supervisor's files
+    number: str  # in the names of its files
     rank: int  # -1: a program that is no rank
     what: str
-    supervisor: int
+    pid: int
     status: int = 0  # of one that has ended
 
 
@@ -46,7 +46,7 @@ class RankWatcher:
         facts: Facts,
         draft: Plan,
         callbacks: Callbacks,
-        ranks: tuple[Ranks, Ranks],
+        reports: ProgramReports,
     ) -> None:
         self._stall = stall
         self._env = facts.env
@@ -54,22 +54,22 @@ class RankWatcher:
         self.launch = draft.launch  # until the plan is settled
         self._tell = callbacks.tell
         self._log = callbacks.log
-        self._ranks = ranks
+        self._reports = reports
         self._had_steps = False  # whether the last report of steps had any
 
     def _watched(self) -> list[WatchedRank]:
         """Return the ranks of this node, or its programs where these are not known to start any."""
         launch, kind = self.launch, self.launch.ranks.kind
+        kept = self._reports.ranks if kind.by_launcher else self._reports.programs
+        if kind.in_programs and not kept.alive and not kept.statuses:
+            kept = self._reports.programs
         programs = {}
-        ranks, program_ranks = self._ranks
-        alive = program_ranks.alive
-        left = (program_ranks if kind.in_programs else ranks).statuses
-        if not kind.have_supervisors or (kind.in_programs and not alive and not left):
+        if kept is self._reports.programs:
             programs = {
                 number: (-1 if program.rank is None else program.rank, program.label)
                 for number, program in enumerate(launch.programs)
             }
-        alive = alive or ranks.alive
+        alive, left = kept.alive, kept.statuses
         watched = []
         for number in sorted({*alive, *left}):
             rank, label = programs.get(number, (number, ""))
@@ -87,7 +87,7 @@ class RankWatcher:
         now = time.monotonic()
         for rank in self._watched():
             last = steps.last(self._draft.topology.run_dir, rank.number)
-            if last is not None and (of_all or rank.supervisor):
+            if last is not None and (of_all or rank.pid):
                 rows.append((rank.rank, last[1], max(0.0, now - last[0])))
         if rows or self._had_steps:  # also once, when no rank is left
             self._had_steps = bool(rows)
@@ -126,12 +126,12 @@ class RankWatcher:
             )
 
         watched = self._watched()
-        gone = [_gone(rank) for rank in watched if not rank.supervisor][:PROCESSES]
+        gone = [_gone(rank) for rank in watched if not rank.pid][:PROCESSES]
         wanted = [
             (rank, pid, at > 0)
             for rank in watched
-            if rank.supervisor
-            for at, pid in enumerate(_processes(rank.supervisor))
+            if rank.pid
+            for at, pid in enumerate(_processes(rank.pid))
         ]
         # Ranks first: where there is no room for all, data workers are left out.
         wanted.sort(key=lambda entry: entry[2])
@@ -144,7 +144,7 @@ class RankWatcher:
         from entrypoint.ranks.stall import flightrecorder
 
         place = flightrecorder.prefixes(environment(self._env, self._draft.env))
-        ranks = [rank.rank for rank in self._watched() if rank.supervisor and rank.rank >= 0]
+        ranks = [rank.rank for rank in self._watched() if rank.pid and rank.rank >= 0]
         return await flightrecorder.ask(place, ranks, _LIMIT) if place else {}
 
     async def show(self, limit: float) -> None:
@@ -166,13 +166,10 @@ def _gone(rank: WatchedRank) -> ProcessStack:
     return ProcessStack(rank.rank, rank.what, 0, False, state, "", note)
 
 
-def _processes(supervisor: int) -> list[int]:
-    """Return a rank's own process, if there is one, then those that it has started: all below the
-    supervisor."""
-    below = proc.descendants(supervisor)
-    if not below:
-        return []
-    main = next((pid for pid in below if _is_python(pid)), below[0])
+def _processes(program: int) -> list[int]:
+    """Return a rank's own process, then those that it has started."""
+    below = [program, *proc.descendants(program)]
+    main = next((pid for pid in below if _is_python(pid)), program)
     started = [pid for pid in proc.descendants(main) if _is_python(pid)]
     workers = [pid for pid in started if not any(word in _command(pid) for word in _HELPERS)]
     return [main, *workers[:_CHILDREN]]

@@ -1,0 +1,107 @@
+"""Which processes below the keeper belong to which program or rank.
+
+Orphans come to the keeper. Whose they are is known from their session or process group, which a
+program leads, or from the mark that each program and rank has in its environment.
+"""
+
+from __future__ import annotations
+
+import os
+
+from entrypoint.base.kept import MARK
+from entrypoint.system import proc
+
+if False:  # only for type checkers: importing it is slow
+    from collections.abc import Iterable
+
+    from entrypoint.ranks.below import Family
+    from entrypoint.ranks.kept import Kept
+
+_GROUP = 2  # index among the fields of `stat`
+_SESSION = 3
+_MOST = 1 << 20  # bytes of an environment that are read
+
+
+class Families:
+    """The families of all that is kept."""
+
+    def __init__(self) -> None:
+        self.placeholders: set[int] = set()  # which are the launcher's
+        self._me = os.getpid()
+        self._kept: dict[int, Kept] = {}  # by the pid of its process
+        self._marks: dict[str, Kept] = {}
+        self._owners: dict[int, Kept | None] = {}  # orphan -> whose it is
+
+    def add(self, kept: Kept) -> None:
+        """Know a program or rank from now on."""
+        self._kept[kept.pid] = kept
+        self._marks[kept.mark] = kept
+
+    def forget_all(self) -> None:
+        """Forget everything, once an attempt is over."""
+        self._kept.clear()
+        self._marks.clear()
+        self._owners.clear()
+
+    def of(self, kept: Kept) -> Family:
+        """Return the processes of a program or rank besides its own, also what it left running."""
+        heads = [kept.pid] if not kept.has_exited else []
+        orphans = self._orphans(kept)
+        return {
+            pid: (name, fields)
+            for head in (*heads, *orphans)
+            for pid, name, fields in self._tree(head, with_head=head in orphans)
+        }
+
+    def _tree(self, head: int, with_head: bool) -> Iterable[tuple[int, str, list[str]]]:
+        below = proc.below(head)
+        if with_head and not proc.has_ended(head):
+            try:
+                below.insert(0, (head, *proc.stat(head)))
+            except OSError:
+                return below
+        return below
+
+    def _orphans(self, kept: Kept) -> list[int]:
+        """Return the orphans that belong to it."""
+        try:
+            children = proc.children(self._me)
+        except OSError:  # the kernel does not list them
+            children = [
+                pid for pid, _, (_, parent, *_) in proc.processes() if int(parent) == self._me
+            ]
+        found = []
+        for pid in children:
+            known = self._kept.get(pid)
+            if pid in self.placeholders or (known is not None and not known.has_exited):
+                continue
+            if pid not in self._owners:
+                self._owners[pid] = self._owner(pid)
+            owner = self._owners[pid]
+            while owner is not None and owner.has_left and owner.belongs_to is not None:
+                owner = owner.belongs_to
+            if owner is kept and not proc.has_ended(pid):
+                found.append(pid)
+        return found
+
+    def ended(self, pid: int) -> None:
+        """Note that the keeper has waited for this process."""
+        self._owners.pop(pid, None)
+
+    def _owner(self, pid: int) -> Kept | None:
+        try:
+            fields = proc.stat(pid)[1]
+            for leader in (int(fields[_SESSION]), int(fields[_GROUP])):
+                if leader in self._kept:
+                    return self._kept[leader]
+            with open(f"/proc/{pid}/environ", "rb") as file:
+                variables = file.read(_MOST).split(b"\0")
+        except OSError:
+            return None
+        begin = f"{MARK}=".encode()
+        marks = [
+            entry[len(begin) :].decode(errors="replace")
+            for entry in variables
+            if entry.startswith(begin)
+        ]
+        return self._marks.get(marks[0]) if marks else None

@@ -1,0 +1,279 @@
+"""The keeper as the entrypoint knows it: what it is told, and what it reports of programs and
+ranks."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from entrypoint.base.errors import OsError, internal
+from entrypoint.base.text import one_line
+from entrypoint.base.values import dataclass
+from entrypoint.job.messages import LINE, LINES
+from entrypoint.launchers._daemons import DAEMONS
+from entrypoint.ranks import orders
+from entrypoint.ranks.reaper import Reaper
+from entrypoint.system import cgroups, proc
+from entrypoint.system.descriptors import CHUNK
+
+_LOOK = 5.0  # seconds between two looks whether the keeper was suspended
+_LAST = 10.0  # seconds for it to end an attempt, after the patience with a reader
+
+
+class KeeperProcess:
+    """The keeper's process, and the socket to it. It stays for all attempts."""
+
+    def __init__(self) -> None:
+        """Fork it. Raises RetryError if there is no process for it, OsError without a socket."""
+        from entrypoint.ranks.keeper import run
+
+        try:
+            ours, theirs = socket.socketpair()
+            self.pid = os.fork()
+        except BlockingIOError as error:
+            raise cgroups.refused("process") from error
+        except OSError as error:
+            raise OsError(
+                "EP434 cannot start the keeper of the ranks",
+                error.strerror or "",
+                "raise the limit on processes or file handles",
+            ) from None
+        if self.pid == 0:
+            try:
+                ours.close()
+                run(theirs)
+            except Exception as error:
+                defect = internal(error).reason.encode("utf-8", "backslashreplace")
+                os.write(2, b"[entrypoint] keeper: %b\n" % defect)
+            finally:
+                os._exit(1)
+        theirs.close()
+        ours.setblocking(False)
+        self.socket = ours
+
+    def close(self) -> None:
+        """Have it end, with all that it keeps."""
+        self.socket.close()
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(self.pid, 0)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """The end of a rank or program that failed."""
+
+    name: str  # such as `rank 3`
+    status: int
+    lines: tuple[str, ...]  # the last that it printed
+
+
+class KeptHere:
+    """What of one kind is kept on this node, and what is known of it."""
+
+    def __init__(self, kind: str, send: Callable[[Any], None]) -> None:
+        self._kind = kind
+        self._send = send
+        self._pids: dict[int, int] = {}  # number -> pid, of what is not done
+        self.placeholders: dict[int, int] = {}  # number -> pid, of ranks that a launcher starts
+        self.statuses: dict[int, int] = {}  # number -> status of those that have ended
+        self._last_output: dict[int, tuple[str, ...]] = {}
+        self._changed = asyncio.Event()
+
+    def note(self, report: orders.Report | orders.Tail) -> None:
+        """Take a report of this kind."""
+        number = report.number
+        if isinstance(report, orders.Tail):
+            self._last_output[number] = _lines(report.output)
+            return
+        match report.event:
+            case "start":
+                self._pids[number] = report.value
+                self.statuses.pop(number, None)
+                self._last_output.pop(number, None)
+            case "placeholder":
+                self.placeholders[number] = report.value
+            case "end":
+                self.statuses[number] = report.value
+            case "done":
+                self._pids.pop(number, None)
+        self._changed.set()
+
+    def lost(self) -> None:
+        """Note that the keeper was killed, and all that it kept with it."""
+        for number in self._pids.keys() - self.statuses.keys():
+            self.statuses[number] = 128 + signal.SIGKILL
+        self._pids.clear()
+        self._changed.set()
+
+    def last_output(self, number: int) -> tuple[str, ...]:
+        """Return the last lines of one that has failed."""
+        return self._last_output.get(number, ())
+
+    @property
+    def count(self) -> int:
+        """Return how many have started."""
+        return len({*self._pids, *self.statuses})
+
+    @property
+    def alive(self) -> Mapping[int, int]:
+        """Return number -> pid of those that run, or have left processes running."""
+        return dict(self._pids)
+
+    def signal(self, signum: int, number: int = -1) -> None:
+        """Send a signal to the processes of all that run, or of one."""
+        self._send(orders.SignalAll(self._kind, int(signum), number))
+
+    def kill(self) -> None:
+        """Send SIGKILL to all that is alive."""
+        self.signal(signal.SIGKILL)
+
+    async def ended(self) -> None:
+        """Return when none runs."""
+        while self._pids.keys() - self.statuses.keys():
+            await self._change()
+
+    async def gone(self) -> None:
+        """Return when none runs, and all that they printed is passed on."""
+        while self._pids:
+            await self._change()
+
+    async def _change(self) -> None:
+        self._changed.clear()
+        await self._changed.wait()
+
+
+class Keeping:
+    """An attempt's programs and ranks in the keeper. `report` gets every report, once it is noted;
+    `lost` is called if the keeper itself has ended."""
+
+    def __init__(
+        self, keeper: KeeperProcess, report: Callable[[Any], object], lost: Callable[[], object]
+    ) -> None:
+        self._keeper = keeper
+        self._report = report
+        self._lost = lost
+        self._received = bytearray()
+        self._to_send = bytearray()
+        self._is_lost = False
+        self._over = asyncio.Event()
+        self.lost_bytes = 0
+        self.kinds = {
+            kind: KeptHere(kind, self.send) for kind in (orders.PROGRAM, orders.RANK, orders.DAEMON)
+        }
+        self._reaper = Reaper(keeper.pid)
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(keeper.socket, self.read)
+        self._timer = self._loop.call_later(_LOOK, self._look)
+
+    @property
+    def pid(self) -> int:
+        """Return the keeper's pid."""
+        return self._keeper.pid
+
+    def send(self, order: Any) -> None:
+        """Send an order."""
+        self._to_send += orders.encoded(order)
+        self._write()
+
+    def _write(self) -> None:
+        sock = self._keeper.socket
+        try:
+            while self._to_send and not self._is_lost:
+                del self._to_send[: sock.send(self._to_send)]
+        except BlockingIOError:
+            self._loop.add_writer(sock, self._write)
+            return
+        except OSError:
+            self._ended()
+            return
+        self._loop.remove_writer(sock)
+
+    def read(self) -> None:
+        """Handle all reports that have come."""
+        while not self._is_lost:
+            try:
+                data = self._keeper.socket.recv(CHUNK)
+            except BlockingIOError:
+                return
+            except OSError:
+                data = b""
+            if not data:
+                self._ended()
+                return
+            self._received += data
+            for report in orders.decoded(self._received):
+                self._take(report)
+
+    def _take(self, report: Any) -> None:
+        if isinstance(report, (orders.Report, orders.Tail)):
+            self.kinds[report.kind].note(report)
+        if isinstance(report, orders.Ended):
+            self.lost_bytes = report.lost
+            self._over.set()
+        else:
+            self._report(report)
+
+    def _ended(self) -> None:
+        if not self._is_lost:
+            self._is_lost = True
+            self._loop.remove_reader(self._keeper.socket)
+            self._loop.remove_writer(self._keeper.socket)
+            self._over.set()
+            for kept in self.kinds.values():
+                kept.lost()
+            self._lost()
+
+    def _look(self) -> None:
+        """Continue the keeper if somebody has suspended it, which would hang the job."""
+        self._timer = self._loop.call_later(_LOOK, self._look)
+        if proc.state(self.pid)[0] == "T":
+            proc.kill([self.pid], signal.SIGCONT)
+
+    def spawned(self) -> list[int]:
+        """Return the processes that MPI_Comm_spawn has started, which the keeper has not: below
+        MPI's daemons, or the programs that this node has started."""
+        below = proc.below(self.pid)
+        ranks = self.kinds[orders.RANK]
+        programs = self.kinds[orders.PROGRAM]
+        launchers = {pid for pid, name, _ in below if name in DAEMONS}
+        launchers |= {*programs.alive.values()}
+        known = launchers | {*ranks.alive.values()} | {*ranks.placeholders.values()}
+        # A process in its parent's group, such as an agent, is no process of the job.
+        return [
+            pid
+            for pid, _, (_, parent, group, *_) in below
+            if int(parent) in launchers and int(group) == pid and pid not in known
+        ]
+
+    async def end(self, patience: float) -> int:
+        """End the attempt, and return how many bytes of output nobody took. `patience`: seconds in
+        which a reader must take some."""
+        self.send(orders.End(patience))
+        over = asyncio.ensure_future(self._over.wait())
+        await asyncio.wait({over}, timeout=patience + _LAST)
+        over.cancel()
+        return self.lost_bytes
+
+    def close(self) -> None:
+        """Watch no more."""
+        self._timer.cancel()
+        self._reaper.close()
+        self._loop.remove_reader(self._keeper.socket)
+        self._loop.remove_writer(self._keeper.socket)
+
+
+def last_lines(lines: Iterable[str]) -> tuple[str, ...]:
+    """Return the last lines of a failed program, for people."""
+    return tuple(one_line(line, LINE) for line in [*lines][-LINES:])
+
+
+def _lines(output: bytes) -> tuple[str, ...]:
+    """Return the lines of a program's last output as a terminal shows them, without empty ones."""
+    text = output.decode("utf-8", "replace")
+    lines = [line.rpartition("\r")[2] for line in text.replace("\r\n", "\n").split("\n")]
+    return tuple(line.rstrip() for line in lines if line.strip())

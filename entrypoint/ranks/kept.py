@@ -1,0 +1,286 @@
+"""One program or rank in the keeper: its process, its streams, what it leaves running, and what its
+machine (rank.py) wants done."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from entrypoint.output.stream import Stream, Target
+from entrypoint.ranks import rank as machine
+from entrypoint.ranks.below import Below, cut_message
+from entrypoint.ranks.nested import NestedLaunchers
+from entrypoint.ranks.nested import message as nested_message
+from entrypoint.ranks.orders import Report, Tail
+from entrypoint.ranks.rank import Rank, State
+from entrypoint.system.proc import kill
+
+if False:  # only for type checkers: importing it is slow
+    from collections.abc import Callable, Mapping
+    from typing import Any
+
+    from entrypoint.base.kept import KeptForm
+    from entrypoint.ranks.below import Family
+    from entrypoint.ranks.families import Families
+    from entrypoint.ranks.placeholder import Requests, Watch
+
+# seconds after the start until nested launchers are looked for, and at most between two looks
+_FIRST_LOOK = 0.1
+_PAUSE = 1.0
+_NESTED = 78
+_NEVER = float("inf")
+_USER_SIGNALS = (10, 12)  # SIGUSR1 and SIGUSR2
+
+
+class Streams:
+    """The streams of a program, with the last bytes of both."""
+
+    def __init__(
+        self, streams: list[Stream], tail: bytearray, own: tuple[Target, ...] = ()
+    ) -> None:
+        """`own`: targets that nobody else prints into."""
+        self.all = streams
+        self.tail = tail
+        self._own = own
+        self.is_closed = False  # whether that was told
+        self.waiting = 0  # bytes, as was told last
+        self.has_printed = False
+
+    @property
+    def of_ranks(self) -> int:
+        """Return the bytes that wait for a reader, without a launcher's own text."""
+        return sum(stream.waiting for stream in self.all if stream.is_of_rank)
+
+    @property
+    def took(self) -> float:
+        """Return when one of them last had output."""
+        return max((stream.took for stream in self.all), default=0.0)
+
+    def close_targets(self) -> None:
+        """Close what nobody else prints into, once nothing waits for it: its reader then knows that
+        no more comes."""
+        if not any(stream.open or stream.waiting for stream in self.all):
+            for target in self._own:
+                target.close()
+            self._own = ()
+
+    def stop(self) -> None:
+        """Have the program never wait for a reader from now on."""
+        for stream in self.all:
+            stream.is_stopped = True
+
+
+class Launched:
+    """How a rank stands to the launcher that has started its placeholder."""
+
+    passed: int | None = None  # bytes passed on when the launcher began to end
+    status: int | None = None  # that the placeholder was told
+    # as in forked.ToStart: a launcher takes its closing for the rank's end, so it stays open here
+    passed_fd: tuple[int, int] | None = None
+
+    def __init__(self, pid: int, launcher: int, owner: Kept | None, watch: Watch) -> None:
+        """`pid` of its placeholder, `launcher` that of the process that started it, `owner` the
+        program of this node that this belongs to."""
+        self.pid = pid
+        self.launcher = launcher
+        self.owner = owner
+        self.watch = watch
+
+
+class Kept:
+    """A program or rank. `tell` gets its reports."""
+
+    has_exited = False
+    is_nested = False  # whether it was killed because a launcher ran below it
+    launched: Launched | None = None  # of a rank that a launcher has started
+    requests: Requests | None = None
+    next_look = _NEVER  # for nested launchers
+
+    def __init__(
+        self,
+        name: tuple[str, int, str],
+        form: KeptForm,
+        pid: int,
+        streams: Streams,
+        families: Families,
+        tell: Callable[[Any], None],
+    ) -> None:
+        """`name`: kind, number, and what its environment has as MARK; `pid`: 0 if it could not be
+        started."""
+        self.kind, self.number, self.mark = name
+        self.form = form
+        self.pid = pid
+        self.streams = streams
+        self.rank = Rank(form)
+        self._tell = tell
+        self._family = families.of
+        self._below = Below(pid, self.family)
+        self._launchers: NestedLaunchers | None = None
+
+    def look_for_launchers(self, env: Mapping[str, str]) -> None:
+        """Look for nested launchers from now on, if none may run; `env` is its environment."""
+        if self.form.nested.strip("0"):
+            self._launchers = NestedLaunchers(self.pid, self.form.nested, env)
+            self.next_look = time.monotonic() + _FIRST_LOOK
+
+    def family(self) -> Family:
+        """Return its processes besides its own, and what it has left running."""
+        return self._family(self)
+
+    def report(self, event: str, value: int = 0) -> None:
+        """Report an event of it."""
+        self._tell(Report(self.kind, self.number, event, value))
+
+    # -- what happens
+
+    def on(self, event: object) -> None:
+        """Have its machine take an event, and do what that wants."""
+        for action in self.rank.on(event, time.monotonic()):
+            _ACTIONS[type(action)](self, action)
+
+    def exited(self, status: int) -> None:
+        """Note the end of its process."""
+        for stream in self.streams.all:
+            stream.take_rest()
+        self.look_at_streams()
+        self.next_look = _NEVER
+        self.has_exited = True
+        self.on(machine.Exited(_NESTED if self.is_nested else status))
+
+    def look_at_streams(self) -> None:
+        """Have the machine know what became of the output."""
+        streams = self.streams
+        if not streams.has_printed and streams.took:
+            streams.has_printed = True
+            self.report("output")
+        if streams.took:
+            self.rank.printed(streams.took)
+        if not streams.is_closed and not any(stream.open for stream in streams.all):
+            streams.is_closed = True
+            self.on(machine.Closed())
+        if (waiting := streams.of_ranks) != streams.waiting:
+            streams.waiting = waiting
+            self.on(machine.Drained(waiting))
+
+    @property
+    def belongs_to(self) -> Kept | None:
+        """Return the program to which belongs what this leaves, once it is over."""
+        return self.launched.owner if self.launched and self.form.is_apart else None
+
+    @property
+    def has_left(self) -> bool:
+        """Return whether its launcher has its status."""
+        return self.rank.state is State.OVER
+
+    @property
+    def is_held(self) -> bool:
+        """Return whether its launcher must not hear of its end yet."""
+        return self.rank.state is State.HELD
+
+    @property
+    def is_leaving(self) -> bool:
+        """Return whether what it left running has to be looked at."""
+        return self.rank.state is State.LEAVING
+
+    def look(self, now: float) -> None:
+        """Kill it if a launcher runs below it, and print why."""
+        if now < self.next_look or self._launchers is None:
+            return
+        self.next_look = now + _PAUSE
+        if not self.is_nested and (name := self._launchers.found()):
+            self.is_nested = True
+            self.kill()
+            for stream in self.streams.all:
+                stream.is_stopped = True
+            if self.streams.all:
+                self.streams.all[-1].say(os.fsencode(nested_message(name, self.form.nested)))
+
+    def kill(self) -> None:
+        """Kill all of its processes."""
+        kill(self.family(), 9)
+        if self.rank.state is State.RUNNING:
+            _kill_group(self.pid, 9)
+
+    # -- what its machine wants
+
+    def _signal(self, action: machine.Signal) -> None:
+        if action.signum == 9:
+            self.kill()
+            return
+        _kill_group(self.pid, action.signum)
+        if action.signum == 15:
+            self.streams.stop()
+            self._below.terminate(everywhere=not self.form.is_launcher)
+        elif action.signum in _USER_SIGNALS and not self.form.is_launcher:
+            self._below.tell_user_signal(action.signum)
+
+    def _signal_rest(self, action: machine.SignalRest) -> None:
+        if action.cut and self.streams.all:
+            self.streams.all[-1].say(cut_message(self.form.grace, self.family()))
+        if action.signum == 9:
+            kill(self.family(), 9)
+        else:
+            self._below.tell_the_rest()
+
+    def _tell_end(self, action: machine.TellEnd) -> None:
+        if action.status:
+            self._tell(Tail(self.kind, self.number, bytes(self.streams.tail)))
+        self.report("end", action.status)
+
+    def _tell_launcher(self, action: machine.TellLauncher) -> None:
+        if self.launched is not None:
+            self.launched.passed = self._passed()
+            self.report("launcher", self.launched.launcher)
+
+    def _passed(self) -> int:
+        return sum(stream.passed for stream in self.streams.all)
+
+    def _close_streams(self, action: machine.CloseStreams) -> None:
+        for stream in self.streams.all:
+            stream.take_rest()
+            stream.close()
+        self.streams.is_closed = True
+
+    def _drop_output(self, action: machine.DropOutput) -> None:
+        for stream in self.streams.all:
+            stream.target.drop(stream)
+
+    def _tell_done(self, action: machine.TellDone) -> None:
+        if lost := sum(stream.lost for stream in self.streams.all):
+            self.report("lost", lost)
+        late = sum(stream.unread for stream in self.streams.all) if self.form.by_mpi else 0
+        if self.launched is not None and self.launched.passed is not None:
+            late += self._passed() - self.launched.passed
+        if late:
+            self.report("late", late)
+        self.report("done")
+
+    def _answer(self, action: machine.Answer) -> None:
+        self.streams.close_targets()
+        if self.launched is not None and self.requests is not None:
+            self.launched.status = action.status
+            if self.launched.passed_fd is not None and action.status == self.rank.status:
+                os.close(self.launched.passed_fd[1])
+            elif self.launched.passed_fd is not None:  # the other ranks have not left yet
+                self.requests.passed[self.launched.pid] = self.launched.passed_fd
+            self.requests.answer(self.launched.pid, action.status)
+
+
+_ACTIONS: Mapping[type, Callable[[Kept, Any], None]] = {
+    machine.Signal: Kept._signal,
+    machine.SignalRest: Kept._signal_rest,
+    machine.TellEnd: Kept._tell_end,
+    machine.TellLauncher: Kept._tell_launcher,
+    machine.CloseStreams: Kept._close_streams,
+    machine.DropOutput: Kept._drop_output,
+    machine.TellDone: Kept._tell_done,
+    machine.Answer: Kept._answer,
+}
+
+
+def _kill_group(pid: int, signum: int) -> None:
+    try:
+        if pid:
+            os.killpg(pid, signum)
+    except (ProcessLookupError, PermissionError):
+        return  # it has ended

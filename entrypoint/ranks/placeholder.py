@@ -1,0 +1,304 @@
+"""Placeholders: the processes that a launcher takes for its ranks (templates/ranks/rank.sh.j2).
+
+A launcher starts a shell for each rank. It writes its pid into a named pipe, and the keeper starts
+the rank with its words, variables, streams, working directory, CPUs and limits; the launcher's
+signals come the same way. The shell ends with the status that the keeper gives it.
+
+Any process of this user may write into the pipe, so a line counts only for a process that a
+launcher of this attempt has started, and that is no rank, nor below one.
+"""
+
+from __future__ import annotations
+
+# The module `signal` takes longer than all the rest together.
+import _signal  # type: ignore[import-not-found]
+import os
+import socket
+import struct
+
+from entrypoint.base.kept import RanksForm
+from entrypoint.base.values import dataclass
+from entrypoint.system.descriptors import CHUNK
+from entrypoint.system.proc import has_ended, kill, stat, state
+
+REQUESTS = "keeper"  # the pipe in the run directory
+WAITING = "keeper.wait"  # a pipe from which nothing comes: its end is that of the keeper
+FDS = "keeper.fds"  # the socket for descriptors
+_PASSES = 1.0  # seconds that one has to pass its descriptor
+_ENDS = "keeper.end"  # and a pid: what the shell of that pid reads when it is told to end
+_MOST = 64 << 20  # bytes of an environment or a command line; the kernel takes fewer
+_STREAMS = 3  # the descriptor of its stdin, as rank.sh moves it; stdout and stderr follow
+_LIMITS = 16  # kinds of limits (getrlimit(2)), of which a kernel may know fewer
+_NUMBERS = {
+    b"TERM": _signal.SIGTERM, b"INT": _signal.SIGINT, b"HUP": _signal.SIGHUP,
+    b"QUIT": _signal.SIGQUIT, b"USR1": _signal.SIGUSR1, b"USR2": _signal.SIGUSR2,
+}  # fmt: skip
+# Set by sshd, ssh and the login shell; ranks on mpirun's own node do not have these, so no rank
+# should.
+_OF_LOGINS = (
+    b"SSH_CLIENT", b"SSH_CONNECTION", b"USER", b"LOGNAME", b"HOME", b"MAIL",
+    b"SHELL", b"SHLVL", b"PWD", b"OLDPWD", b"TMPDIR", b"_",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a placeholder asks for: "start", or to pass on a signal of this number."""
+
+    pid: int
+    signum: int = 0
+
+
+class Requests:
+    """The pipe at which placeholders ask. Raises OSError if it is not there."""
+
+    def __init__(self, run_dir: str) -> None:
+        self._run_dir = run_dir
+        how = os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC
+        self.fd = os.open(f"{run_dir}/{REQUESTS}", how)
+        self._waiting = os.open(f"{run_dir}/{WAITING}", how)
+        self._rest = b""
+        self.fds = _listener(run_dir)
+        # pid of a placeholder -> the number of a descriptor there, and the keeper's of the same
+        self.passed: dict[int, tuple[int, int]] = {}
+
+    def read(self) -> list[Request]:
+        """Return what was asked for since the last call; other bytes count for nothing."""
+        try:
+            *lines, rest = (self._rest + os.read(self.fd, CHUNK)).split(b"\n")
+        except BlockingIOError:
+            return []
+        self._rest = rest[:64]
+        found = []
+        for line in lines:
+            word, _, pid = line.partition(b" ")
+            if pid.isdigit() and len(pid) < 10 and (word == b"start" or word in _NUMBERS):
+                found.append(Request(int(pid), _NUMBERS.get(word, 0)))
+        return found
+
+    def answer(self, pid: int, status: int) -> None:
+        """Have the placeholder of this pid end with a status."""
+        try:
+            fd = os.open(
+                f"{self._run_dir}/{_ENDS}.{pid}",
+                os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC,
+                0o600,
+            )
+        except OSError:
+            # Without a file it cannot learn of a status. What it then gives is never 0.
+            kill([pid], _signal.SIGKILL)
+            return
+        os.write(fd, b"exit %d\n" % status)
+        os.close(fd)
+        self.wake(pid)
+
+    def wake(self, pid: int) -> None:
+        """Tell a placeholder that its status is there. A shell that was not waiting yet needs this
+        again."""
+        kill([pid], _signal.SIGURG)
+
+    def forget(self, pid: int) -> None:
+        """Remove what was left for a placeholder that has ended."""
+        try:
+            os.unlink(f"{self._run_dir}/{_ENDS}.{pid}")
+        except OSError:
+            return  # it was killed before it was answered
+
+    def take_fd(self) -> None:
+        """Take a descriptor that a process below a placeholder passes on for it (pass_fd.py)."""
+        try:
+            connection, _ = self.fds.accept()
+        except OSError:
+            return  # nobody is there any more, or no descriptor is left for it
+        try:
+            connection.settimeout(_PASSES)
+            credentials = connection.getsockopt(
+                socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")
+            )
+            size = struct.calcsize("i")
+            number, rights, *_ = connection.recvmsg(16, socket.CMSG_SPACE(size))
+            found = [data for _, kind, data in rights if kind == socket.SCM_RIGHTS]
+            if found and number.strip().isdigit():
+                parent = launcher_of(struct.unpack("3i", credentials)[0])
+                (fd,) = struct.unpack("i", found[0][:size])
+                os.set_inheritable(fd, False)
+                self.passed[parent] = int(number), fd
+                connection.send(b"x")
+        except OSError:
+            return  # it is gone, or says nothing
+        finally:
+            connection.close()
+
+    def close(self) -> None:
+        """Close the pipes: no rank can start any more."""
+        self.fds.close()
+        for _, fd in self.passed.values():
+            os.close(fd)
+        os.close(self.fd)
+        os.close(self._waiting)
+
+
+def _listener(run_dir: str) -> socket.socket:
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    folder = os.open(run_dir, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        # A socket address has at most 107 bytes; the path of a run directory may have more.
+        listener.bind(f"/proc/self/fd/{folder}/{FDS}")
+        os.chmod(f"{run_dir}/{FDS}", 0o600)
+    finally:
+        os.close(folder)
+    listener.listen(4096)
+    listener.setblocking(False)
+    return listener
+
+
+@dataclass(frozen=True)
+class Place:
+    """What a rank takes over from its placeholder."""
+
+    number: int
+    words: tuple[bytes, ...]
+    env: dict[bytes, bytes]
+    cwd: str
+    stdin: str  # the path of that stream
+    cpus: frozenset[int]
+    limits: tuple[tuple[int, tuple[int, int]], ...]
+
+
+def place(pid: int, form: RanksForm) -> Place | None:
+    """Return what the rank of this placeholder takes over; None if it has ended, or if it has no
+    number that a rank could have."""
+    try:
+        env = _variables(_read(pid, "environ"))
+        words = _read(pid, "cmdline").split(b"\0")[:-1]
+        given = (env[name] for name in map(os.fsencode, form.numbers) if name in env)
+        number = next(given, b"0")
+        if not number.isdigit() or len(number) > 9:
+            return None
+        cpus = frozenset(os.sched_getaffinity(pid))
+        limits = tuple(_limits(pid))
+    except (OSError, ValueError):
+        return None
+    # `sh -c '. rank.sh' rank PROGRAM`, or `sh rank.sh PROGRAM`
+    begin = 4 if words[1:2] == [b"-c"] else 2
+    program = [_without_backslash(word) for word in words[begin:]] if form.colons else words[begin:]
+    if not program:
+        return None
+    here = f"/proc/{pid}"
+    return Place(
+        int(number),
+        tuple(program),
+        _of_rank(env, form),
+        form.cwd or f"{here}/cwd",
+        f"{here}/fd/{_STREAMS}",
+        cpus,
+        limits,
+    )
+
+
+def _read(pid: int, name: str) -> bytes:
+    fd = os.open(f"/proc/{pid}/{name}", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        pieces: list[bytes] = []
+        while (piece := os.read(fd, 1 << 20)) and len(pieces) < _MOST >> 20:
+            pieces.append(piece)
+        return b"".join(pieces)
+    finally:
+        os.close(fd)
+
+
+def _variables(environ: bytes) -> dict[bytes, bytes]:
+    pairs = (entry.partition(b"=") for entry in environ.split(b"\0")[:-1])
+    return {name: value for name, _, value in pairs}
+
+
+def _without_backslash(word: bytes) -> bytes:
+    is_colon = word[:1] == b"\\" and word.lstrip(b"\\") == b":"
+    return word[1:] if is_colon else word
+
+
+def _of_rank(env: dict[bytes, bytes], form: RanksForm) -> dict[bytes, bytes]:
+    """Return a rank's environment from its placeholder's: this node's own wins, but for what the
+    launcher has set by value (named in `ENTRYPOINT_KEEP`)."""
+    if form.env:
+        keep = env.pop(b"ENTRYPOINT_KEEP", b"").split()
+        given = {name for name in _OF_LOGINS if name not in keep}
+        env = {name: value for name, value in env.items() if name not in given}
+        own = dict(entry.split(b"=", 1) for entry in form.env)
+        env |= {name: value for name, value in own.items() if name not in keep}
+        is_set = {*keep, *own}
+        for name, source in form.each:
+            if (value := env.get(source.encode())) is not None and name.encode() not in is_set:
+                env[name.encode()] = value
+    return env
+
+
+def _limits(pid: int) -> list[tuple[int, tuple[int, int]]]:
+    from resource import prlimit
+
+    found = []
+    for kind in range(_LIMITS):
+        try:
+            found.append((kind, prlimit(pid, kind)))
+        except (ValueError, OSError):
+            continue  # this kernel has none of this kind, or does not tell
+    return found
+
+
+def stream(pid: int, number: int) -> int:
+    """Return a new descriptor of a placeholder's stdout or stderr; -1 if it cannot be opened, as a
+    socket cannot."""
+    how = os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC | os.O_APPEND
+    try:
+        return os.open(path_of(pid, number), how)
+    except OSError:
+        return -1
+
+
+def path_of(pid: int, number: int) -> str:
+    """Return the path of a placeholder's stdout or stderr."""
+    return f"/proc/{pid}/fd/{_STREAMS + number}"
+
+
+def is_same_stream(pid: int) -> bool:
+    """Return whether a placeholder's stdout and stderr are one: then their order is kept."""
+    try:
+        first, second = (os.stat(path_of(pid, number)) for number in (1, 2))
+    except OSError:
+        return False
+    return os.path.samestat(first, second)
+
+
+def launcher_of(pid: int) -> int:
+    """Return the process that has started this one."""
+    return state(pid)[1]
+
+
+def name_of(pid: int) -> str:
+    """Return a process's name; "" if it is gone."""
+    try:
+        return stat(pid)[0]
+    except OSError:
+        return ""
+
+
+class Watch:
+    """Notices that a placeholder has ended. `fd` is for poll; -1 where the kernel has none, and
+    then `has_ended` has to be asked."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        try:
+            self.fd = os.pidfd_open(pid)
+        except OSError:
+            self.fd = -1
+
+    def has_ended(self) -> bool:
+        """Return whether it has."""
+        return has_ended(self._pid)
+
+    def close(self) -> None:
+        """Watch no more."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1

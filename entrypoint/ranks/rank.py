@@ -1,0 +1,327 @@
+"""What the keeper does with one program or rank: a state machine without I/O.
+
+    RUNNING   its process runs
+    LEAVING   it has ended; what it left running has SIGTERM, then the grace, then SIGKILL
+    FLUSHING  all of its output is read, and waits for a reader
+    HELD      all is told; its launcher, an MPI, must not hear of its end yet
+    OVER      its launcher has its status
+
+| event        | RUNNING                 | LEAVING             | FLUSHING          | HELD         |
+|--------------|-------------------------|---------------------|-------------------|--------------|
+| Exited       | a failure is told at    |                     |                   |              |
+|              | once; LEAVING           |                     |                   |              |
+| Told TERM    | to all of its processes | to what is left     |                   |              |
+| Told KILL    | to all of its processes | the same            | the rest is lost  |              |
+| Told USR1, 2 | to its processes        |                     |                   |              |
+| Alone        |                         | with Closed:        |                   |              |
+| Closed       |                         | with Alone: FLUSHING|                   |              |
+| Drained      |                         |                     | HELD or OVER      |              |
+| Due          |                         | TERM, KILL, give up | of a failure: lost|  OVER        |
+| LauncherEnds | an MPI's: told once, the entrypoint gives ranks their grace; else as TERM |      |
+| LauncherGone | an MPI's: the same; else it is killed with all its processes      |  OVER        |
+| Orphaned     | TERM, after the grace   |                     |                   |              |
+|              | KILL; not an MPI's      |                     |                   |              |
+| Released     |                         |                     |                   |  OVER        |
+
+The keeper's own death kills all processes of its ranks, and so does the entrypoint's: the first by
+the kernel (PR_SET_PDEATHSIG), the second by the keeper, which has no machine for that.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from entrypoint.base.kept import KeptForm
+from entrypoint.base.values import dataclass
+
+BY_ITSELF = 0.5  # seconds without output until leftovers get SIGTERM; `tee` ends with its input
+STUCK = 5.0  # seconds after a failure until output that nobody reads is dropped
+_AFTER_KILL = 1.0  # seconds until killed leftovers are given up
+NEVER = float("inf")
+TERM = 15
+KILL = 9
+
+
+class State(Enum):
+    """Where it is on its way; the way is described at the head of this module."""
+
+    RUNNING = "running"
+    LEAVING = "leaving"
+    FLUSHING = "flushing"
+    HELD = "held"
+    OVER = "over"
+
+
+# The only ways from one state to another.
+NEXT = {
+    State.RUNNING: {State.LEAVING},
+    State.LEAVING: {State.FLUSHING, State.HELD, State.OVER},
+    State.FLUSHING: {State.HELD, State.OVER},
+    State.HELD: {State.OVER},
+    State.OVER: set(),
+}
+
+
+# -- events
+
+
+@dataclass(frozen=True)
+class Exited:
+    """Its process has ended, with the status that a shell would give."""
+
+    status: int
+
+
+@dataclass(frozen=True)
+class Alone:
+    """Whether no process that it started is left."""
+
+    alone: bool
+
+
+@dataclass(frozen=True)
+class Closed:
+    """Nobody can print into its streams any more."""
+
+
+@dataclass(frozen=True)
+class Drained:
+    """Bytes of its output were written, or lost; `waiting` wait for a reader."""
+
+    waiting: int
+
+
+@dataclass(frozen=True)
+class Told:
+    """The entrypoint, or the launcher, sends a signal."""
+
+    signum: int
+
+
+@dataclass(frozen=True)
+class LauncherEnds:
+    """Its launcher ends it."""
+
+
+@dataclass(frozen=True)
+class Orphaned:
+    """The program that has started its launcher, or is it, has ended: it is what that left."""
+
+
+@dataclass(frozen=True)
+class LauncherGone:
+    """The process that its launcher knows is gone."""
+
+
+@dataclass(frozen=True)
+class Released:
+    """The other ranks have ended, so its launcher may hear of its end."""
+
+
+@dataclass(frozen=True)
+class Due:
+    """The time `due` has come."""
+
+
+# -- actions
+
+
+@dataclass(frozen=True)
+class Signal:
+    """Send a signal to its processes; SIGTERM once to each."""
+
+    signum: int
+
+
+@dataclass(frozen=True)
+class SignalRest:
+    """Send a signal to what it left running; `cut`: it still prints, which is said."""
+
+    signum: int
+    cut: bool = False
+
+
+@dataclass(frozen=True)
+class TellEnd:
+    """Report its end."""
+
+    status: int
+
+
+@dataclass(frozen=True)
+class TellLauncher:
+    """Report that its launcher ends its ranks."""
+
+
+@dataclass(frozen=True)
+class CloseStreams:
+    """Read no more; its last line is passed on."""
+
+
+@dataclass(frozen=True)
+class DropOutput:
+    """Its waiting output is lost."""
+
+
+@dataclass(frozen=True)
+class TellDone:
+    """Report that nothing of it is left here."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Give its launcher this status."""
+
+    status: int
+
+
+class Rank:
+    """The machine of one program or rank. `on` takes an event and the time (monotonic seconds),
+    and returns actions; at the time `due` it wants to be told."""
+
+    def __init__(self, form: KeptForm) -> None:
+        self._form = form
+        # an MPI has all that its ranks printed: the leader decides how long that waits
+        has_ranks = form.output is not None and form.output.is_of_launcher
+        self._patience = NEVER if has_ranks else STUCK
+        self.state = State.RUNNING
+        self.status = 0  # of its process, once that has ended
+        self.terminated = False  # whether it was sent SIGTERM
+        self.due = NEVER
+        self._is_open = True  # whether something may still print
+        self._is_alone = False
+        self._has_told_end = False
+        self._has_told_launcher = False
+        self._waiting = 0  # bytes that a reader may still take
+        self._printed = 0.0
+        self._last = NEVER  # when leftovers that go on printing get SIGTERM
+        self._signals: list[int] = []  # that leftovers still get
+        self._actions: list[object] = []
+
+    def printed(self, when: float) -> None:
+        """Note when it, or what it left running, last printed: that has half a second more."""
+        self._printed = when
+
+    def on(self, event: object, now: float) -> list[object]:
+        """Take an event, and return what to do."""
+        self._actions = []
+        match event:
+            case Exited(status) if self.state is State.RUNNING:
+                self._exited(status, now)
+            case Alone(alone):
+                self._is_alone = alone
+            case Closed():
+                self._is_open = False
+            case Drained(waiting):
+                if waiting != self._waiting and self.state is State.FLUSHING:
+                    self.due = now + self._patience if self._is_end_told else NEVER
+                self._waiting = waiting
+            case Told(signum):
+                self._told(signum, now)
+            case Released() | LauncherGone() if self.state is State.HELD:
+                self._over(0)
+            case Orphaned() if self.state is State.RUNNING and not self._form.by_mpi:
+                self._told(TERM, now)
+                self.due = now + self._form.grace
+            case Due() if self.state is State.RUNNING and now >= self.due:
+                self.due = NEVER
+                self._told(KILL, now)
+            case LauncherEnds() | LauncherGone():
+                self._launcher_ends(isinstance(event, LauncherGone), now)
+        if self.state is State.LEAVING:
+            self._leave(now)
+        if self.state is State.FLUSHING and (not self._waiting or now >= self.due):
+            self._flushed(now)
+        elif self.state is State.HELD and now >= self.due:
+            self._over(0)
+        return self._actions
+
+    def _enter(self, state: State, due: float = NEVER) -> None:
+        if state not in NEXT[self.state]:
+            raise ValueError(f"a rank cannot go from {self.state.value} to {state.value}")
+        self.state = state
+        self.due = due
+
+    @property
+    def _is_end_told(self) -> bool:
+        """Return whether its end is told before its output is passed on: a failure, and under an
+        MPI that ends, since that waits for the ends of its ranks."""
+        return bool(self.status or (self._form.by_mpi and self.terminated))
+
+    def _exited(self, status: int, now: float) -> None:
+        self.status = status
+        self._enter(State.LEAVING, now + (0 if self.terminated else BY_ITSELF))
+        self._last = now + self._form.grace
+        self._signals = [TERM, KILL]
+        if self._is_end_told:
+            self._tell_end()
+
+    def _tell_end(self) -> None:
+        if not self._has_told_end:
+            self._has_told_end = True
+            self._actions.append(TellEnd(self.status))
+
+    def _told(self, signum: int, now: float) -> None:
+        if signum == KILL:
+            if self.state is State.RUNNING:
+                self._actions.append(Signal(KILL))
+            elif self.state is State.LEAVING:
+                self._actions.append(SignalRest(KILL))
+                self._signals = []
+                self.due = now + _AFTER_KILL
+            elif self.state is State.FLUSHING:
+                self.due = now
+            return
+        if signum == TERM:
+            self.terminated = True
+            if self.state is State.LEAVING and TERM in self._signals:
+                self.due = now
+                self._last = now
+            if self.state is State.LEAVING and self._is_end_told:
+                self._tell_end()
+        if self.state is State.RUNNING:
+            self._actions.append(Signal(signum))
+
+    def _launcher_ends(self, is_gone: bool, now: float) -> None:
+        if self.state not in (State.RUNNING, State.LEAVING, State.FLUSHING):
+            return
+        if not self._form.by_mpi:
+            self._told(KILL if is_gone else TERM, now)
+        elif not self._has_told_launcher:
+            self._has_told_launcher = True
+            self._actions.append(TellLauncher())
+
+    def _leave(self, now: float) -> None:
+        if self._form.is_apart and self._is_open:
+            self._finish(now)
+            return
+        if TERM in self._signals and not self.terminated:
+            self.due = max(self.due, min(self._printed + BY_ITSELF, self._last))
+        while not (self._is_alone and not self._is_open) and now >= self.due:
+            if self._is_alone or not self._signals:
+                break  # the streams are held by no process of this program
+            signum = self._signals.pop(0)
+            is_cut = signum == TERM and not self.terminated and now < self._printed + BY_ITSELF
+            self._actions.append(SignalRest(signum, is_cut))
+            self.due = now + (self._form.grace if signum == TERM else _AFTER_KILL)
+        if now >= self.due or ((self._is_alone or self._form.is_apart) and not self._is_open):
+            self._actions.append(CloseStreams())
+            self._enter(State.FLUSHING, now + self._patience if self._is_end_told else NEVER)
+
+    def _flushed(self, now: float) -> None:
+        if self._waiting:
+            self._actions.append(DropOutput())
+            self._waiting = 0
+        self._finish(now)
+
+    def _finish(self, now: float) -> None:
+        self._tell_end()
+        self._actions.append(TellDone())
+        if self._form.by_mpi and (self.status or self.terminated):
+            self._enter(State.HELD, NEVER if self.status else now + self._form.grace)
+        else:
+            self._over(self.status)
+
+    def _over(self, status: int) -> None:
+        self._enter(State.OVER)
+        self._actions.append(Answer(status))

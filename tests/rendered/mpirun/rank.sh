@@ -1,3 +1,0 @@
-# Rendered by entrypoint VERSION for node modelarts-job-8f-worker-0.modelarts-job-8f. Sourced by `sh -c`, once for each rank that runs here.
-# It gives the rank this node's own environment, byte for byte, and tells this node's entrypoint how it ended.
-exec python3 -I -S /PACKAGE/ranks/supervise.py --run-dir /tmp/entrypoint-1000-36666 --last-output /tmp/entrypoint-1000-36666/last-output --env /tmp/entrypoint-1000-36666/rank.env --cwd /home/ma-user --colons escaped --linger 45 --nested '{rank}' --each RANK=OMPI_COMM_WORLD_RANK,WORLD_SIZE=OMPI_COMM_WORLD_SIZE,LOCAL_RANK=OMPI_COMM_WORLD_LOCAL_RANK,LOCAL_WORLD_SIZE=OMPI_COMM_WORLD_LOCAL_SIZE --group apart --hold yes --lines whole --through tags --number "${OMPI_COMM_WORLD_RANK:-${PMIX_RANK:-0}}" -- "$@"
