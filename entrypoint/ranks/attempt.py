@@ -34,6 +34,7 @@ class Attempt:
     def __init__(self, begun: orders.Begin) -> None:
         self.begun = begun
         self.has_ranks = False  # whether a launcher has started one
+        self.waiting: set[int] = set()  # placeholders of ranks that run still for another one
         self.daemons: set[int] = set()  # an MPI's, which start ranks
         self.requests = placeholder.Requests(begun.run_dir) if begun.ranks else None
         self.last_output = LastOutput(f"{begun.run_dir}/last-output" if begun.run_dir else "")

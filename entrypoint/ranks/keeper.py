@@ -38,6 +38,7 @@ if False:  # only for type checkers: importing it is slow
 
 _NEVER = float("inf")
 _NOW = 0.0
+_NOBODY = -1
 _LEAVE = 1.0  # seconds in which ranks have to leave once they may
 _OWN_TEXT = 2.0  # seconds that a launcher's own text waits for a reader at the end
 _WAKE = 0.1  # seconds until a placeholder is told again that its status is there
@@ -160,14 +161,14 @@ class Keeper:
             if kept.is_leaving:
                 kept.on(machine.Alone(not (kept.family() or self._ranks_of(kept))))
             launched = kept.launched
-            if launched is not None:
+            if launched is not None and not launched.is_gone:
                 if launched.watch.fd < 0 and launched.watch.has_ended():
                     self._left(kept)
                 elif launched.status is not None and self._attempt.requests is not None:
                     self._attempt.requests.wake(launched.pid)
-            if kept.is_leaving or (kept.launched and kept.launched.status is not None):
+            if kept.is_leaving or kept.is_answered:
                 self._next_look = now + _WAKE
-            elif kept.launched and kept.launched.watch.fd < 0:
+            elif launched is not None and not launched.is_gone and launched.watch.fd < 0:
                 self._next_look = min(self._next_look, now + 1.0)
         self._remove_gone()
 
@@ -231,13 +232,13 @@ class Keeper:
         self._suspended = {kept.launched.launcher for kept in held if kept.launched}
         kill(self._suspended, _signal.SIGSTOP)
         self._resume_at = time.monotonic() + _LEAVE
-        for kept in held:
+        for kept in list(self._kept):
             kept.on(machine.Released())
         self._look_soon()
 
     def _resume(self, now: float) -> None:
         """Let launchers go on whose ranks have left."""
-        is_leaving = any(kept.launched and kept.launched.status is not None for kept in self._kept)
+        is_leaving = any(kept.is_answered for kept in self._kept)
         if self._suspended and (now >= self._resume_at or not is_leaving):
             kill(self._suspended, _signal.SIGCONT)
             self._suspended = set()
@@ -398,8 +399,7 @@ class Keeper:
         if self._attempt.requests is None:
             return
         for request in self._attempt.requests.read():
-            by_pid = {kept.launched.pid: kept for kept in self._kept if kept.launched}
-            known = by_pid.get(request.pid)
+            known = {kept.placeholder: kept for kept in self._kept}.get(request.pid)
             if known is None and not request.signum:
                 self._start_rank(request.pid)
             elif known is not None and request.signum == _signal.SIGTERM:
@@ -408,10 +408,13 @@ class Keeper:
                 known.on(machine.Told(request.signum))
 
     def _start_rank(self, pid: int) -> None:
-        """Start the rank of this placeholder, if it is one."""
+        """Start the rank of this placeholder, if it is one. One that is not ends with a failure."""
         ranks = self._attempt.begun.ranks
         requests = self._attempt.requests
         if ranks is None or requests is None or not (top := self._launcher_above(pid)):
+            return
+        if top == _NOBODY:
+            requests.answer(pid, _OS_ERROR)
             return
         watch = placeholder.Watch(pid)
         place = placeholder.place(pid, ranks)
@@ -423,8 +426,12 @@ class Keeper:
         for kept in same:
             if kept.launched and kept.launched.watch.has_ended():
                 self._left(kept)  # torch has started this rank again
-        if place is None or any(kept.launched or not kept.has_left for kept in same):
+        if place is None or any(kept.placeholder or not kept.has_left for kept in same):
             watch.close()
+            if any(kept.placeholder for kept in same):
+                requests.answer(pid, _OS_ERROR)
+            elif place is not None:
+                self._attempt.waiting.add(pid)  # until the other has been killed
             return
         owner = next((kept for kept in self._kept if kept.pid == top), None)
         launched = Launched(pid, placeholder.launcher_of(pid), owner, watch)
@@ -440,46 +447,45 @@ class Keeper:
 
     def _launcher_above(self, pid: int) -> int:
         """Return the program of this node, or the daemon of an MPI, that has started this process;
-        0 if none has, or a rank.
+        _NOBODY if that is another one below this keeper, such as a rank, and 0 if it is not.
 
         A daemon is known from the time before the first rank: then nobody else can have its name.
         """
         me = os.getpid()
         ranks = {kept.pid for kept in self._kept if kept.kind == orders.RANK}
-        ranks |= {kept.launched.pid for kept in self._kept if kept.launched}
+        ranks |= {kept.placeholder for kept in self._kept}
         top = pid
         parent = placeholder.launcher_of(pid)
         while parent not in (0, me):
             if parent in ranks:
-                return 0
+                return _NOBODY
             top = parent
             parent = placeholder.launcher_of(top)
-        if not parent or top == pid:
+        if not parent:
             return 0
+        if top == pid:
+            return _NOBODY
         programs = {kept.pid for kept in self._kept if kept.kind == orders.PROGRAM}
         if not self._attempt.has_ranks and placeholder.name_of(top) in DAEMONS:
             self._attempt.daemons.add(top)
         if top not in programs | self._attempt.daemons:
-            return 0
+            return _NOBODY
         self._attempt.has_ranks = True
         return top
 
     def _left(self, kept: Kept) -> None:
         """Note that a placeholder has ended."""
         launched = kept.launched
-        if launched is None:
+        if launched is None or launched.is_gone:
             return
+        launched.is_gone = True
         launched.watch.close()
         self._families.placeholders.discard(launched.pid)
         if self._attempt.requests is not None:
             self._attempt.requests.forget(launched.pid)
         if launched.status is None:
             kept.on(machine.LauncherGone())
-            launched.pid = 0
             self._look_soon()
-            if not kept.has_left:
-                return
-        kept.launched = None
         self._remove_gone()
 
     def _remove_gone(self) -> None:
@@ -487,9 +493,12 @@ class Keeper:
         launcher's."""
         for kept in [kept for kept in self._kept if kept.kind == orders.RANK and kept.has_left]:
             open_streams = [stream for stream in kept.streams.all if stream.open or stream.waiting]
-            if kept.launched is None and not open_streams:
+            if not kept.placeholder and not open_streams:
                 kept.streams.close_targets()
                 self._kept.remove(kept)
+        waiting, self._attempt.waiting = self._attempt.waiting, set()
+        for pid in waiting:
+            self._start_rank(pid)
 
 
 def _exit_status(wait: int) -> int:

@@ -73,6 +73,7 @@ class Streams:
 class Launched:
     """How a rank stands to the launcher that has started its placeholder."""
 
+    is_gone = False  # whether its placeholder has ended
     passed: int | None = None  # bytes passed on when the launcher began to end
     status: int | None = None  # that the placeholder was told
     # as in forked.ToStart: a launcher takes its closing for the rank's end, so it stays open here
@@ -155,12 +156,12 @@ class Kept:
             self.report("output")
         if streams.took:
             self.rank.printed(streams.took)
-        if not streams.is_closed and not any(stream.open for stream in streams.all):
-            streams.is_closed = True
-            self.on(machine.Closed())
         if (waiting := streams.of_ranks) != streams.waiting:
             streams.waiting = waiting
             self.on(machine.Drained(waiting))
+        if not streams.is_closed and not any(stream.open for stream in streams.all):
+            streams.is_closed = True
+            self.on(machine.Closed())
 
     @property
     def belongs_to(self) -> Kept | None:
@@ -171,6 +172,17 @@ class Kept:
     def has_left(self) -> bool:
         """Return whether its launcher has its status."""
         return self.rank.state is State.OVER
+
+    @property
+    def placeholder(self) -> int:
+        """Return the pid of its placeholder; 0 if it has none, or none any more."""
+        return self.launched.pid if self.launched and not self.launched.is_gone else 0
+
+    @property
+    def is_answered(self) -> bool:
+        """Return whether its placeholder has its status, and is still there."""
+        launched = self.launched
+        return launched is not None and launched.status is not None and not launched.is_gone
 
     @property
     def is_held(self) -> bool:
@@ -240,6 +252,8 @@ class Kept:
             stream.take_rest()
             stream.close()
         self.streams.is_closed = True
+        self.streams.waiting = self.streams.of_ranks
+        self.on(machine.Drained(self.streams.waiting))
 
     def _drop_output(self, action: machine.DropOutput) -> None:
         for stream in self.streams.all:
@@ -263,7 +277,8 @@ class Kept:
                 os.close(self.launched.passed_fd[1])
             elif self.launched.passed_fd is not None:  # the other ranks have not left yet
                 self.requests.passed[self.launched.pid] = self.launched.passed_fd
-            self.requests.answer(self.launched.pid, action.status)
+            if not self.launched.is_gone:
+                self.requests.answer(self.launched.pid, action.status)
 
 
 _ACTIONS: Mapping[type, Callable[[Kept, Any], None]] = {
@@ -279,8 +294,11 @@ _ACTIONS: Mapping[type, Callable[[Kept, Any], None]] = {
 
 
 def _kill_group(pid: int, signum: int) -> None:
+    """Send a signal to a process that was not waited for, and to its group, which it may not lead
+    yet."""
+    if not pid:
+        return  # it could not be started
     try:
-        if pid:
-            os.killpg(pid, signum)
+        os.killpg(pid, signum)
     except (ProcessLookupError, PermissionError):
-        return  # it has ended
+        kill([pid], signum)

@@ -11,17 +11,17 @@
 | Exited       | a failure is told at    |                     |                   |              |
 |              | once; LEAVING           |                     |                   |              |
 | Told TERM    | to all of its processes | to what is left     |                   |              |
-| Told KILL    | to all of its processes | the same            | the rest is lost  |              |
+| Told KILL    | to all of its processes | to what is left     | the rest is lost  |              |
 | Told USR1, 2 | to its processes        |                     |                   |              |
 | Alone        |                         | with Closed:        |                   |              |
 | Closed       |                         | with Alone: FLUSHING|                   |              |
 | Drained      |                         |                     | HELD or OVER      |              |
 | Due          |                         | TERM, KILL, give up | of a failure: lost|  OVER        |
 | LauncherEnds | an MPI's: told once, the entrypoint gives ranks their grace; else as TERM |      |
-| LauncherGone | an MPI's: the same; else it is killed with all its processes      |  OVER        |
+| LauncherGone | an MPI's: the same; else as KILL                                  |  OVER        |
 | Orphaned     | TERM, after the grace   |                     |                   |              |
 |              | KILL; not an MPI's      |                     |                   |              |
-| Released     |                         |                     |                   |  OVER        |
+| Released     | it will not be HELD                                               |  OVER        |
 
 The keeper's own death kills all processes of its ranks, and so does the entrypoint's: the first by
 the kernel (PR_SET_PDEATHSIG), the second by the keeper, which has no machine for that.
@@ -86,7 +86,7 @@ class Closed:
 
 @dataclass(frozen=True)
 class Drained:
-    """Bytes of its output were written, or lost; `waiting` wait for a reader."""
+    """`waiting` bytes of its output wait for a reader."""
 
     waiting: int
 
@@ -155,7 +155,7 @@ class TellLauncher:
 
 @dataclass(frozen=True)
 class CloseStreams:
-    """Read no more; its last line is passed on."""
+    """Read no more, pass on its last line, and tell Drained."""
 
 
 @dataclass(frozen=True)
@@ -187,12 +187,14 @@ class Rank:
         self.state = State.RUNNING
         self.status = 0  # of its process, once that has ended
         self.terminated = False  # whether it was sent SIGTERM
+        self._is_killed = False  # whether it was to be killed
         self.due = NEVER
         self._is_open = True  # whether something may still print
         self._is_alone = False
         self._has_told_end = False
         self._has_told_launcher = False
-        self._waiting = 0  # bytes that a reader may still take
+        self._is_released = False
+        self._waiting = 0  # bytes that a reader may still take; -1 until that is told
         self._printed = 0.0
         self._last = NEVER  # when leftovers that go on printing get SIGTERM
         self._signals: list[int] = []  # that leftovers still get
@@ -214,15 +216,17 @@ class Rank:
                 self._is_open = False
             case Drained(waiting):
                 if waiting != self._waiting and self.state is State.FLUSHING:
-                    self.due = now + self._patience if self._is_end_told else NEVER
+                    self.due = self._until_lost(now)
                 self._waiting = waiting
             case Told(signum):
                 self._told(signum, now)
             case Released() | LauncherGone() if self.state is State.HELD:
                 self._over(0)
+            case Released():
+                self._is_released = True
             case Orphaned() if self.state is State.RUNNING and not self._form.by_mpi:
                 self._told(TERM, now)
-                self.due = now + self._form.grace
+                self.due = min(self.due, now + self._form.grace)
             case Due() if self.state is State.RUNNING and now >= self.due:
                 self.due = NEVER
                 self._told(KILL, now)
@@ -248,11 +252,16 @@ class Rank:
         MPI that ends, since that waits for the ends of its ranks."""
         return bool(self.status or (self._form.by_mpi and self.terminated))
 
+    def _until_lost(self, now: float) -> float:
+        """Return when output that nobody takes from now on is dropped."""
+        return now + self._patience if self._is_end_told or self._is_killed else NEVER
+
     def _exited(self, status: int, now: float) -> None:
         self.status = status
-        self._enter(State.LEAVING, now + (0 if self.terminated else BY_ITSELF))
+        is_told = self.terminated or self._is_killed
+        self._enter(State.LEAVING, now + (0 if is_told else BY_ITSELF))
         self._last = now + self._form.grace
-        self._signals = [TERM, KILL]
+        self._signals = [KILL] if self._is_killed else [TERM, KILL]
         if self._is_end_told:
             self._tell_end()
 
@@ -263,12 +272,14 @@ class Rank:
 
     def _told(self, signum: int, now: float) -> None:
         if signum == KILL:
+            self._is_killed = True
             if self.state is State.RUNNING:
                 self._actions.append(Signal(KILL))
             elif self.state is State.LEAVING:
                 self._actions.append(SignalRest(KILL))
-                self._signals = []
-                self.due = now + _AFTER_KILL
+                if self._signals:  # otherwise they were killed before
+                    self._signals = []
+                    self.due = now + _AFTER_KILL
             elif self.state is State.FLUSHING:
                 self.due = now
             return
@@ -306,7 +317,8 @@ class Rank:
             self.due = now + (self._form.grace if signum == TERM else _AFTER_KILL)
         if now >= self.due or ((self._is_alone or self._form.is_apart) and not self._is_open):
             self._actions.append(CloseStreams())
-            self._enter(State.FLUSHING, now + self._patience if self._is_end_told else NEVER)
+            self._waiting = -1
+            self._enter(State.FLUSHING, self._until_lost(now))
 
     def _flushed(self, now: float) -> None:
         if self._waiting:
@@ -317,7 +329,9 @@ class Rank:
     def _finish(self, now: float) -> None:
         self._tell_end()
         self._actions.append(TellDone())
-        if self._form.by_mpi and (self.status or self.terminated):
+        if self._form.by_mpi and self._is_released:
+            self._over(0)
+        elif self._form.by_mpi and (self.status or self.terminated):
             self._enter(State.HELD, NEVER if self.status else now + self._form.grace)
         else:
             self._over(self.status)

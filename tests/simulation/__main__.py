@@ -4,6 +4,8 @@ found.
 python -m tests.simulation                20,000 schedules of 2 to 16 nodes, 50 of 1,000, 5 of 10,000, the named ones,
                                           all mutations
 python -m tests.simulation --seed 4711    one schedule, as a timeline of events and actions
+
+Seeds from 3,000,000 on are schedules of a rank's machine (ranks.py), of which there are as many again.
 """
 
 from __future__ import annotations
@@ -22,15 +24,19 @@ from itertools import chain
 from random import Random
 
 from entrypoint.base.phases import ALLOWED, ALLOWED_OF_OTHERS, Phase
+from entrypoint.ranks.rank import NEXT, State
+from tests.simulation import ranks
 from tests.simulation.invariants import check
 from tests.simulation.mutations import MOST, MUTATIONS, find, simulate
 from tests.simulation.named import NAMED, differences
 from tests.simulation.schedule import WORDS, Fault, Schedule, draw
 from tests.simulation.world import World
 
-Transition = tuple[bool, Phase, Phase]  # whether a node's own, from, to
+# whether a node's own, from, to; those of a rank count as own
+Transition = tuple[bool, Phase | State, Phase | State]
 LARGE = 1_000_000  # seeds from here on are schedules of 1,000 nodes
 HUGE = 2_000_000  # and from here on of 10,000
+RANKS = 3_000_000  # and from here on of a rank
 MOST_BYTES = 1 << 30  # of one process; a schedule of 10,000 nodes took 273 MB on 2026-11-25
 
 
@@ -46,11 +52,14 @@ def _limit_memory() -> None:
 
 def violations(seed: int) -> tuple[int, list[str], set[Transition]]:
     """What does not hold in this seed's schedule, and which transitions of phases it has."""
+    if seed >= RANKS:
+        rank = ranks.check(ranks.draw(Random(seed)))
+        return seed, rank.wrong(), {(True, *pair) for pair in rank.transitions}
     try:
         world, wrong = check(schedule_of(seed))
     except MemoryError:
         return seed, [f"took more than {MOST_BYTES >> 20} MiB of memory"], set()
-    return seed, wrong, world.transitions
+    return seed, wrong, {*world.transitions}
 
 
 def timeline(world: World) -> Iterable[str]:
@@ -101,6 +110,7 @@ def _simulate_all(first: int, schedules: int, large: int, huge: int) -> int:
             bad += 1
             print(f"{name}: {wrong[0]}")
     seeds = [*range(first, first + schedules), *range(LARGE, LARGE + large)]
+    seeds += range(RANKS + first, RANKS + first + schedules)
     with multiprocessing.Pool(initializer=_limit_memory) as pool:
         # the longest first, each on its own
         longest = pool.imap_unordered(violations, range(HUGE, HUGE + huge))
@@ -111,7 +121,8 @@ def _simulate_all(first: int, schedules: int, large: int, huge: int) -> int:
                 bad += 1
                 print(f"seed {seed}: {wrong[0]}")
     took = time.monotonic() - begun
-    print(f"{schedules} schedules of 2 to 16 nodes, {large} of 1,000, {huge} of 10,000 and {len(NAMED)} named ones: "
+    print(f"{schedules} schedules of 2 to 16 nodes, {large} of 1,000, {huge} of 10,000, {len(NAMED)} named ones "
+          f"and {schedules} of a rank: "
           f"{bad} violated, {took:.0f} s")  # fmt: skip
     unreached = _show_transitions(reached)
     missed = _try_mutations()
@@ -128,10 +139,12 @@ def _simulate_all(first: int, schedules: int, large: int, huge: int) -> int:
 def _show_transitions(reached: Counter[Transition]) -> int:
     """Print how many schedules have each transition that phases.py allows. Return how many none
     has."""
+    allowed: set[Transition]
     allowed = {(True, before, after) for before, others in ALLOWED.items() for after in others}
     allowed |= {
         (False, before, after) for before, others in ALLOWED_OF_OTHERS.items() for after in others
     }
+    allowed |= {(True, before, after) for before, others in NEXT.items() for after in others}
     print(f"\n{'transition':<40} schedules that have it")
     for own, before, after in sorted(allowed, key=lambda it: (not it[0], reached[it])):
         words = f"{'' if own else 'of another node: '}{before.name} -> {after.name}"
@@ -160,8 +173,9 @@ def _find(text: str, seed: int, most: int) -> int:
     """Show the first violation that contains this text: of this seed's schedule, of the named ones,
     and of so many seeds'; if there is none, the first of any kind."""
     other = ""
-    named = ((name, differences(each)[1]) for name, each in NAMED.items())
-    drawn = (violations(each)[:2] for each in range(most))
+    first = seed // RANKS * RANKS
+    named = ((name, differences(each)[1]) for name, each in NAMED.items() if not first)
+    drawn = (violations(each)[:2] for each in range(first, first + most))
     for place, wrong in chain([violations(seed)[:2]], named, drawn):
         if found := next((words for words in wrong if text in words), None):
             print(f"{place}: {found}")
@@ -173,6 +187,11 @@ def _find(text: str, seed: int, most: int) -> int:
 
 
 def _show(seed: int) -> int:
+    if seed >= RANKS:
+        rank = ranks.check(ranks.draw(Random(seed)))
+        lines = [str(rank.schedule), *(f"{when:9.3f} s  {fact}" for when, fact in rank.facts)]
+        print("\n".join([*lines, *(rank.wrong() or ["all invariants hold"])]))
+        return bool(rank.wrong())
     world, wrong = check(schedule_of(seed), keep_log=True)
     print(replace(world.schedule, starts=world.schedule.starts[:16], save=world.schedule.save[:16]))
     for line in timeline(world):
