@@ -267,10 +267,9 @@ class Loop:
         self._admission = attempt.gate.admission(draft, self._callbacks)
         self._stack_requests = StackRequests(self._programs.node, self._stacks_wanted)
         nodes = self._topology.nodes if draft.launch.ranks.agents else ()
-        hosts = {node.host: node.rank for node in nodes}
         self._agents = Agents(
             self._run_dir,
-            hosts,
+            {node.host: node.rank for node in nodes},
             lambda rank, command: self._tell(events.DaemonWanted(rank, command)),
         )
         signals.take(

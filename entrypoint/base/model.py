@@ -266,7 +266,7 @@ class Topology:
     user: str  # who ssh logs in as
     log_dir: str = ""  # this node's own
     workdir: str = "/"  # of this node's programs
-    python: str = "python3"  # the interpreter that this node's supervisors run in
+    python: str = "python3"  # the interpreter that our processes run in
     interpreter: str = "python"  # the one of the job's programs, where they name none
     naming: str = ""  # library that gives ssh a name for this node's uid, where it has none
     # the platform's script for this node, to run after its other start hooks; "" for none

@@ -200,7 +200,7 @@ class RankStacks:
 
 @dataclass(frozen=True)
 class RankStart:
-    """A rank started on this node, under the supervisor `pid`."""
+    """A rank started on this node, whose process has this pid."""
 
     rank: Rank
     pid: Number

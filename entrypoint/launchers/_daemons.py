@@ -1,4 +1,4 @@
-"""The names of MPI's daemons, which start ranks on a node. The rank supervisor imports this: keep
+"""The names of MPI's daemons, which start ranks on a node. The keeper imports this: keep
 it fast."""
 
 OPENMPI = ("orted", "prted")  # mpirun's, on every other node; the latter since Open MPI 5

@@ -1,6 +1,6 @@
 """Recognizes command lines that are launchers, by the name, also behind wrappers.
 
-Each rank's supervisor imports this: keep it fast.
+The keeper imports this: keep it fast.
 """
 
 from __future__ import annotations

@@ -10,9 +10,7 @@ import time
 from bisect import bisect
 
 from entrypoint.base.text import spans
-from entrypoint.output.framing import batches
-from entrypoint.output.lines import FIELD, LONGEST
-from entrypoint.output.stream import NEVER, PIECE
+from entrypoint.output.lines import FIELD, LONGEST, NEVER, PIECE, batches
 
 # A time, and glog's thread behind it; NCCL's host:pid:thread [device]; `rank 3`, but no fraction.
 VARIABLE = (

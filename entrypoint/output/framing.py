@@ -7,8 +7,7 @@ the launcher joins them again, whether a prefix is configured or not.
 
 from __future__ import annotations
 
-from entrypoint.output.lines import Lines
-from entrypoint.output.stream import END, NEVER, OPEN, PIECE
+from entrypoint.output.lines import END, NEVER, OPEN, Lines, batches
 
 if False:  # only for type checkers: importing it is slow
     from collections.abc import Callable
@@ -44,22 +43,6 @@ def decoded(data: bytes) -> bytes:
     return first + b"".join(
         [_ESCAPED.get(part[:1], _ESCAPE + part[:1]) + part[1:] for part in others]
     )
-
-
-def batches(lines: bytes) -> list[bytes]:
-    """Return whole lines in batches that a pipe takes at once, so that our messages never split a
-    line."""
-    out = []
-    at = 0
-    while at < len(lines):
-        end = (
-            lines.rfind(b"\n", at, at + PIECE) + 1
-            or lines.find(b"\n", at + PIECE) + 1
-            or len(lines)
-        )
-        out.append(lines[at:end])
-        at = end
-    return out
 
 
 class Framer:

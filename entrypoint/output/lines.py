@@ -11,6 +11,11 @@ import time
 from entrypoint.base.kept import RANK
 
 LONGEST = 2 << 20  # bytes of a line without an end; the bytes after them are a line of their own
+# bytes that a pipe takes in one piece, without blocking once poll says that it has room (PIPE_BUF)
+PIECE = 4096
+NEVER = float("inf")
+END = b"\x1f"  # the end of a line in a piece (framing.py)
+OPEN = b"\x1d"  # the end of a piece whose line has none
 FIELD = "\x1c"  # before and after the rank, behind a line's prefix (`collapse`)
 
 if False:  # only for type checkers: importing it is slow
@@ -69,6 +74,22 @@ class Lines:
         self._held = []
         self._size = 0
         return self._shape([last]) if last else b""
+
+
+def batches(lines: bytes) -> list[bytes]:
+    """Return whole lines in batches that a pipe takes at once, so that our messages never split a
+    line."""
+    out = []
+    at = 0
+    while at < len(lines):
+        end = (
+            lines.rfind(b"\n", at, at + PIECE) + 1
+            or lines.find(b"\n", at + PIECE) + 1
+            or len(lines)
+        )
+        out.append(lines[at:end])
+        at = end
+    return out
 
 
 as_it_is: Shape = b"".join  # the lines, byte for byte

@@ -1,6 +1,6 @@
 """The last line of a rank that shows its progress (`stall.line`), in a file of the run directory.
 
-The supervisor of a rank imports this only if the spec asks for it.
+The keeper imports this only if the spec asks for it.
 """
 
 from __future__ import annotations

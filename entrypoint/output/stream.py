@@ -9,6 +9,7 @@ import os
 import time
 from collections import deque
 
+from entrypoint.output.lines import END, NEVER, PIECE
 from entrypoint.system.descriptors import CHUNK, open_regular, reopened
 
 if False:  # only for type checkers: importing it is slow
@@ -21,14 +22,9 @@ if False:  # only for type checkers: importing it is slow
 
 
 TAIL = 16384  # bytes kept; the reader uses their last lines
-# bytes that a pipe takes in one piece, without blocking once poll says that it has room (PIPE_BUF)
-PIECE = 4096
 # seconds without output after which a line is passed on without its end: it may be a prompt
 QUIET = 1.0
 OPEN_FOR = 5.0  # seconds after which it is passed on anyway: progress dots come one by one
-NEVER = float("inf")
-END = b"\x1f"  # the end of a line in a piece (framing.py)
-OPEN = b"\x1d"  # the end of a piece whose line has none
 # bytes that wait for a reader: of all programs; of one that was told to stop, and must not wait;
 # and of a launcher, which would keep its ranks waiting
 _ROOM = CHUNK

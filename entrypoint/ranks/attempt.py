@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 
 from entrypoint.output import framing
-from entrypoint.output.lines import Lines, shape
+from entrypoint.output.lines import Lines, batches, shape
 from entrypoint.output.stream import OF_LAUNCHER, Copies, LastOutput, Stream, Target
 from entrypoint.ranks import orders, placeholder
 from entrypoint.ranks.forked import pair
@@ -156,4 +156,4 @@ def _framer(form: OutputForm, target: Target, number: int) -> framing.Framer:
     lines = Lines(shape(form, "stdout" if number == 1 else "stderr"))
     if form.is_of_launcher:
         return framing.TaggedInput(lines, framing.tag(form.tags))
-    return framing.for_mpirun(lines) if form.tags else framing.Framer(lines, framing.batches)
+    return framing.for_mpirun(lines) if form.tags else framing.Framer(lines, batches)

@@ -332,40 +332,24 @@ class Keeper:
         asked: Asked | None = None,
     ) -> None:
         """Start a program or rank, and keep it."""
-        kind, number = name
         self._serial += 1
-        env[MARK.encode()] = b"%d" % self._serial
+        mark = str(self._serial)
+        env[MARK.encode()] = mark.encode()
         variables = {os.fsdecode(key): os.fsdecode(value) for key, value in env.items()}
-        tail = bytearray()
-        ends: list[int] = []  # of the program's, which are closed here
-        streams = Streams([], tail)
+        streams = Streams([], bytearray())
         pid = 0
         failed: OSError | None = None
         try:
-            streams, fds = self._attempt.streams(form, name, tail, asked, self._tell)
-            ends += [fd for fd in fds if fd > 2]
-            place = asked.place if asked else None
-            passed = asked.launched.passed_fd if asked else None
-            argv = tuple(map(os.fsdecode, words))
-            pid = fork(ToStart(argv, variables, cwd, fds, place, passed), os.getpid())
+            streams, fds = self._attempt.streams(form, name, streams.tail, asked, self._tell)
+            pid = _forked(tuple(map(os.fsdecode, words)), variables, cwd, fds, asked)
         except OSError as error:
             failed = error
-        for fd in set(ends):
-            os.close(fd)
-        kept = Kept(
-            (kind, number, str(self._serial)),
-            form,
-            pid,
-            streams,
-            self._families,
-            self._tell,
-        )
+        kept = Kept((*name, mark), form, pid, streams, self._families.of, self._tell)
         self._kept.append(kept)
         if asked is not None:
             kept.launched = asked.launched
             kept.requests = self._attempt.requests
             self._families.placeholders.add(asked.launched.pid)
-        if asked is not None:
             kept.report("placeholder", asked.launched.pid)
         kept.report("start", pid)
         if failed is not None:
@@ -373,10 +357,10 @@ class Keeper:
             return
         self._families.add(kept)
         kept.look_for_launchers(variables)
-        if kind != orders.DAEMON and not form.is_launcher:
+        if kept.kind != orders.DAEMON and not form.is_launcher:
             entries = tuple(map(b"=".join, env.items()))
             if sum(map(len, words + entries)) <= _STARTED:
-                self._tell(orders.Started(kind, number, words, entries))
+                self._tell(orders.Started(*name, words, entries))
 
     def _not_started(self, kept: Kept, program: str, error: OSError) -> None:
         """Report why a program cannot be started or kept, as its end."""
@@ -496,9 +480,28 @@ class Keeper:
             if not kept.placeholder and not open_streams:
                 kept.streams.close_targets()
                 self._kept.remove(kept)
-        waiting, self._attempt.waiting = self._attempt.waiting, set()
+        waiting = self._attempt.waiting
+        self._attempt.waiting = set()
         for pid in waiting:
             self._start_rank(pid)
+
+
+def _forked(
+    words: tuple[str, ...],
+    env: Mapping[str, str],
+    cwd: str,
+    streams: tuple[int, int, int],
+    asked: Asked | None,
+) -> int:
+    """Start a program, and return its pid. The streams that are its own are closed here. Raises
+    OSError."""
+    place = asked.place if asked else None
+    passed = asked.launched.passed_fd if asked else None
+    try:
+        return fork(ToStart(words, env, cwd, streams, place, passed), os.getpid())
+    finally:
+        for fd in {fd for fd in streams if fd > 2}:
+            os.close(fd)
 
 
 def _exit_status(wait: int) -> int:

@@ -21,7 +21,6 @@ if False:  # only for type checkers: importing it is slow
 
     from entrypoint.base.kept import KeptForm
     from entrypoint.ranks.below import Family
-    from entrypoint.ranks.families import Families
     from entrypoint.ranks.placeholder import Requests, Watch
 
 # seconds after the start until nested launchers are looked for, and at most between two looks
@@ -103,18 +102,20 @@ class Kept:
         form: KeptForm,
         pid: int,
         streams: Streams,
-        families: Families,
+        family: Callable[[Kept], Family],
         tell: Callable[[Any], None],
     ) -> None:
         """`name`: kind, number, and what its environment has as MARK; `pid`: 0 if it could not be
         started."""
-        self.kind, self.number, self.mark = name
+        self.kind = name[0]
+        self.number = name[1]
+        self.mark = name[2]
         self.form = form
         self.pid = pid
         self.streams = streams
         self.rank = Rank(form)
         self._tell = tell
-        self._family = families.of
+        self._family = family
         self._below = Below(pid, self.family)
         self._launchers: NestedLaunchers | None = None
 

@@ -1,4 +1,4 @@
-"""Files and file descriptors that other processes share. Each rank's supervisor imports this: keep
+"""Files and file descriptors that other processes share. The keeper imports this: keep
 it fast."""
 
 from __future__ import annotations

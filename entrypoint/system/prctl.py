@@ -1,4 +1,4 @@
-"""prctl(2), which Python's own library does not have. Each rank's supervisor imports this: keep it
+"""prctl(2), which Python's own library does not have. The keeper imports this: keep it
 fast."""
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Reads processes from /proc, signals them, and executes programs.
 
-Each rank's supervisor imports this: keep it fast.
+The keeper imports this: keep it fast.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 
 from entrypoint import plan as planning
@@ -323,9 +321,9 @@ def test_ranks_and_their_logs_know_the_attempt(
     variables = {var.name: var.value for var in made.env}
     assert variables["ENTRYPOINT_ATTEMPT"] == str(attempt)
     assert variables["TORCHELASTIC_RESTART_COUNT"] == count
-    line = " ".join(planning.with_supervisor(made.launch, 0, job, topology))
-    texts = "\n".join((line, *(file.text for file in made.files)))
-    names = set(re.findall(r"/logs/job-[\w{}-]+\.log", texts))
+    forms = [planning.form_of(made.launch, 0, job, topology)]
+    forms += [made.launch.ranks.form.form] if made.launch.ranks.form else []
+    names = {form.output.log for form in forms if form.output and form.output.log}
     rank = "" if launcher == "plain" else "-rank-{rank}"
     assert f"/logs/job-worker-0{rank}{end}" in names
     assert all(name.endswith(end) for name in names)

@@ -219,7 +219,7 @@ ELSEWHERE = {
     "output/collapse.py": "repetitions of bounded length, or that begin behind another character",
     "output/lines.py": "literals and digits",
     "output/log.py": "literals and digits",
-    "output/unite.py": "classes that have no character in common",
+    "output/framing.py": "classes that have no character in common",
     "spec/loading.py": "one class",
     "spec/yamlfile.py": "line ends and a tag",
 }

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from entrypoint.output import collapse, framing
+from entrypoint.base.kept import OutputForm
+from entrypoint.base.values import replace
+from entrypoint.output import collapse
 from entrypoint.output.lines import Lines, shape
 
 
@@ -23,16 +26,14 @@ class Clock:
 class Node:
     """The lines of a node's ranks, on their way through the reader that collapses them."""
 
-    def __init__(self, form: str = "text", **options: str) -> None:
-        self._options = {"--lines": form, "--collapse": "yes", **options}
-        self._senders: dict[int, framing.Framer] = {}
-        whole = framing.FramedInput(Lines(shape(self._options, "stdout")), bytearray())
-        self.reader = collapse.Collapser(whole, self._options)
+    def __init__(self, lines: str = "text", **how: Any) -> None:
+        self._form = OutputForm(lines, collapse=True, **how)
+        self._senders: dict[int, Lines] = {}
+        self.reader = collapse.Collapser(lines == "json")
 
     def put(self, rank: int, text: str) -> str:
-        lines = Lines(shape({**self._options, "--rank": str(rank)}, "stdout"))
-        sender = self._senders.setdefault(rank, framing.marked(lines, rank))
-        return self.other(b"".join(sender.take(text.encode())))
+        lines = Lines(shape(replace(self._form, rank=str(rank)), "stdout"))
+        return self.other(self._senders.setdefault(rank, lines).take(text.encode()))
 
     def other(self, data: bytes = b"") -> str:
         return b"".join(self.reader.take(data)).decode()
@@ -153,7 +154,7 @@ def test_every_line_is_printed_in_the_order_of_its_rank(
 
 
 def test_a_prefix_is_not_compared_and_the_first_rank_s_stays() -> None:
-    node = Node(**{"--prefix": "[worker-0 {rank}] ", "--timestamps": "yes"})
+    node = Node(prefix="[worker-0 {rank}] ", timestamps=True)
     node.put(2, "one\r\n")
     node.put(1, "one\r\n")
     assert re.fullmatch(r"20\S+Z \[worker-0 2\] one \[x2: ranks 1-2\]\r\n", node.rest())

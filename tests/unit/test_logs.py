@@ -6,17 +6,17 @@ from __future__ import annotations
 import base64
 import json
 import re
-from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from entrypoint.base.kept import OutputForm
 from entrypoint.base.model import Device, Node, Topology
 from entrypoint.output import framing, lines
-from entrypoint.output.unite import tag
-from entrypoint.spec.logs import LogsSpec, options
+from entrypoint.output.framing import tag
+from entrypoint.spec.logs import LogsSpec, copied, output
 
 pieces = st.lists(
     st.binary(max_size=60)
@@ -24,7 +24,7 @@ pieces = st.lists(
 )
 
 ENDS = re.compile(rb"[\r\n]+")
-OPEN_MPI = cast("re.Pattern[bytes]", tag("tags"))
+OPEN_MPI = tag("tags")
 
 
 def plain(prefix: bytes = b"") -> lines.Lines:
@@ -32,7 +32,7 @@ def plain(prefix: bytes = b"") -> lines.Lines:
 
 
 def alone(maker: lines.Lines) -> framing.Framer:
-    return framing.Framer(maker, framing.batches)
+    return framing.Framer(maker, lines.batches)
 
 
 def through(maker: framing.Framer, given: list[bytes]) -> list[bytes]:
@@ -71,17 +71,6 @@ def test_a_message_has_a_level_and_an_id(text: str, level: str, id: str) -> None
     assert lines.level_and_id(text) == (level, id)
 
 
-@pytest.mark.parametrize("content", ["", "x", None])
-def test_a_run_directory_without_a_number_is_the_first_attempt(
-    content: str | None, tmp_path: Path
-) -> None:
-    if content is not None:
-        (tmp_path / lines.ATTEMPT).write_text(content)
-    assert lines.attempt(str(tmp_path)) == 1
-    (tmp_path / lines.ATTEMPT).write_text("3")
-    assert lines.attempt(str(tmp_path)) == 3
-
-
 def test_each_line_has_its_prefix() -> None:
     maker = plain(b"[3] ")
     assert maker.take(b"one\ntw") == b"[3] one\n"
@@ -101,26 +90,6 @@ def test_a_megabyte_stays_one_line_and_no_end_is_cut() -> None:
     endless = b"".join([maker.take(b"x" * 65536) for _ in range(100)]) + maker.rest()
     assert endless.replace(b"> ", b"").replace(b"\n", b"") == b"x" * 6553600
     assert max(map(len, endless.split(b"\n"))) < lines.LONGEST + 70000
-
-
-@given(given=st.lists(pieces, min_size=2, max_size=2), data=st.data())
-def test_pieces_of_two_ranks_are_whole_lines_again(
-    given: list[list[bytes]], data: st.DataObject
-) -> None:
-    """In whatever order they come: each is written in one call, which a pipe takes whole."""
-    makers = [framing.marked(plain(b"%d " % rank), rank + 1) for rank in (0, 1)]
-    written = [through(maker, each) for maker, each in zip(makers, given, strict=True)]
-    assert all(len(piece) <= framing.PIECE for each in written for piece in each)
-    order = data.draw(st.permutations([rank for rank in (0, 1) for _ in written[rank]]))
-    united, turns = framing.FramedInput(plain(), bytearray()), [iter(each) for each in written]
-    came = b"".join(
-        [line for rank in order for line in united.take(next(turns[rank]))] + united.rest()
-    )
-    for rank in (0, 1):
-        asked = b"".join(through(alone(plain(b"%d " % rank)), given[rank]))
-        theirs = [line for line in ENDS.split(came) if line.startswith(b"%d " % rank)]
-        assert theirs == [line for line in ENDS.split(asked) if line]
-    assert len(came) == sum(len(b"".join(through(alone(plain(b"0 ")), each))) for each in given)
 
 
 # An MPI, and how it begins each piece of a rank.
@@ -150,9 +119,7 @@ def test_what_an_mpi_cuts_and_tags_is_whole_again(
         mixed += b"".join(
             begin % rank + each[at : at + cut] for rank, each in enumerate(streams) if each[at:]
         )
-    tags = tag(mpi)
-    assert tags
-    united = framing.TaggedInput(plain(b"? "), tags)
+    united = framing.TaggedInput(plain(b"? "), tag(mpi))
     came = [
         line for at in range(0, len(mixed), read) for line in united.take(mixed[at : at + read])
     ] + united.rest()
@@ -162,34 +129,25 @@ def test_what_an_mpi_cuts_and_tags_is_whole_again(
     )
 
 
-def test_what_no_supervisor_sent_is_told_apart() -> None:
+def test_what_no_rank_has_sent_is_told_apart() -> None:
     united = framing.TaggedInput(plain(b"[-] "), OPEN_MPI)
     came = united.take(
         b"mpirun: a warning\n[1,0]<stderr>:sh: not found\n[1,1]<stderr>:\x1eours\x1f"
     )
     assert b"".join(came) == b"[-] mpirun: a warning\n[-] sh: not found\nours\n"
-    united, tail = framing.FramedInput(plain(b"[-] "), tail := bytearray()), tail
-    came = united.take(b"torchrun says\npart\x1e7.1:\x1eno\n\x1e8.1:a whole line\x1f\n")
-    assert b"".join(came + united.rest()) == b"[-] torchrun says\na whole line\n\x1eno\n[-] part\n"
-    assert tail == b"torchrun says\npart"
 
 
 def whole() -> lines.Lines:
     return lines.Lines(lines.as_it_is)
 
 
-@pytest.mark.parametrize("kind", ["tagged", "framed"])
-def test_a_launcher_s_text_loses_its_control_bytes(kind: str) -> None:
+def test_a_launcher_s_text_loses_its_control_bytes() -> None:
     """A rank's own stay, and colours do."""
     text = b"\x1b[31mprterun\x1b[0m noticed\t\0\n\x07\0[entrypoint] EP601\r\n"
     shown = b"\x1b[31mprterun\x1b[0m noticed\t\n[entrypoint] EP601\r\n"
     rank = b"of a rank\0\x07\n"
-    if kind == "tagged":
-        united: framing.TaggedInput | framing.FramedInput = framing.TaggedInput(whole(), OPEN_MPI)
-        piece = b"[1,0]<stdout>:" + b"".join(framing.for_mpirun(whole()).take(rank))
-    else:
-        united = framing.FramedInput(whole(), bytearray())
-        piece = b"".join(framing.marked(whole(), 1).take(rank))
+    united = framing.TaggedInput(whole(), OPEN_MPI)
+    piece = b"[1,0]<stdout>:" + b"".join(framing.for_mpirun(whole()).take(rank))
     assert b"".join(united.take(text) + united.rest()) == shown
     assert b"".join(united.take(piece)) == rank
 
@@ -204,18 +162,13 @@ def test_whole_lines_are_what_was_printed(given: list[bytes]) -> None:
 
 @given(given=pieces, cut=st.integers(1, 90))
 def test_a_line_that_is_passed_on_without_its_end(given: list[bytes], cut: int) -> None:
-    """What a supervisor passes on after some time comes out at once behind an MPI, and behind our
-    own pieces."""
+    """What the keeper of a rank passes on after some time comes out at once behind an MPI."""
     printed = b"".join(given)
-    united: framing.TaggedInput | framing.FramedInput
-    for sender, united, begin in (
-        (framing.for_mpirun(whole()), framing.TaggedInput(whole(), OPEN_MPI), b"[1,0]<stdout>:"),
-        (framing.marked(whole(), 1), framing.FramedInput(whole(), bytearray()), b""),
-    ):
-        sent = b"".join(sender.take(printed) + sender.pieces(sender.lines.rest()))
-        tagged = [begin + sent[at : at + cut] for at in range(0, len(sent), cut)]
-        assert b"".join([line for piece in tagged for line in united.take(piece)]) == printed
-        assert united.rest() == []
+    sender, united = framing.for_mpirun(whole()), framing.TaggedInput(whole(), OPEN_MPI)
+    sent = b"".join(sender.take(printed) + sender.pieces(sender.lines.rest()))
+    tagged = [b"[1,0]<stdout>:" + sent[at : at + cut] for at in range(0, len(sent), cut)]
+    assert b"".join([line for piece in tagged for line in united.take(piece)]) == printed
+    assert united.rest() == []
 
 
 def test_mpirun_s_own_message_behind_a_rank_s_line_is_a_line() -> None:
@@ -230,35 +183,39 @@ def test_what_has_no_end_is_not_continued_by_another() -> None:
     line."""
 
     def sent(number: int, text: bytes) -> bytes:
-        return b"".join(framing.marked(whole(), number).pieces(text))
+        return b"[1,%d]<stdout>:" % number + b"".join(framing.for_mpirun(whole()).pieces(text))
 
     def read(*pieces: bytes) -> bytes:
-        united = framing.FramedInput(whole(), bytearray())
+        united = framing.TaggedInput(whole(), OPEN_MPI)
         return b"".join([*(b"".join(united.take(piece)) for piece in pieces), *united.rest()])
 
     assert read(sent(1, b"name? "), sent(1, b"x\n")) == b"name? x\n"
     assert read(sent(1, b"last"), sent(2, b"line\n"), sent(1, b"x\n")) == b"last\nline\nx\n"
     assert read(sent(1, b"last"), b"mpirun's own\n") == b"last\nmpirun's own\n"
-    assert read(sent(1, b"last"), b"mpirun's own") == b"last\nmpirun's own"
     assert read(sent(2, b"line\n"), sent(1, b"last")) == b"line\nlast"
 
 
 @pytest.mark.parametrize(
     ("logs", "given", "expected"),
     [
-        (LogsSpec(), {}, ""),
-        (LogsSpec(), {"mixed": True, "through": "pipe"}, "--lines whole --through pipe"),
-        (LogsSpec(format="json"), {}, "--lines json --node worker-0 --job job --host a"),
+        (LogsSpec(), {}, {}),
+        (LogsSpec(), {"is_one_of_several": True}, {"lines": "whole"}),
+        (LogsSpec(format="json"), {}, {"lines": "json", "node": "worker-0", "job": "job", "host": "a"}),
         (
             LogsSpec(timestamps="utc", prefix="{job}-{host}-{rank}"),
             {"rank": "3"},
-            "--lines text --node worker-0 --timestamps yes --prefix job-a-{rank} --rank 3",
+            {"lines": "text", "node": "worker-0", "job": "job", "host": "a", "timestamps": True, "prefix": "job-a-{rank}", "rank": "3"},
         ),
-        (LogsSpec(files="ranks"), {"rank": "3"}, "--log-max-size 10485760 --log-max-files 5 --log /logs/job-worker-0-rank-3.log"),
-        (LogsSpec(files="ranks"), {"through": "ranks"}, ""),
+        (
+            LogsSpec(files="ranks"),
+            {"rank": "3"},
+            {"rank": "3", "log": "/logs/job-worker-0-rank-3.log", "max_size": 10485760, "max_files": 5},
+        ),
     ],
 )  # fmt: skip
-def test_options_of_a_supervisor(logs: LogsSpec, given: dict[str, Any], expected: str) -> None:
+def test_the_form_of_an_output(
+    logs: LogsSpec, given: dict[str, Any], expected: dict[str, Any]
+) -> None:
     device = Device("cpu", 0, "")
     here = Topology("job", (Node(0, "a", 1),), 0, "local", device, "/r", "u", log_dir="/logs")
-    assert " ".join(options(logs, here, **given)) == expected
+    assert copied(logs, here, output(logs, here, **given)) == OutputForm(**expected)

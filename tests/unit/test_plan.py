@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from entrypoint import plan as planning
-from entrypoint.base import registry, supervised
+from entrypoint.base import registry
 from entrypoint.base.errors import ConfigError, SpecError
+from entrypoint.base.kept import OWN_STACKS
 from entrypoint.base.model import (
     Device,
     EnvVar,
@@ -308,9 +309,8 @@ def test_files_have_a_mode_an_origin_and_whether_they_are_secret() -> None:
     assert [(file.name, f"{file.mode:o}", file.origin, file.secret) for file in made.files] == [
         ("hostfile", "600", "mpirun/hostfile.j2", False),
         ("mpirun.sh", "700", "mpirun/mpirun.sh.j2", False),
-        ("rank.sh", "600", "mpirun/rank.sh.j2", False),
+        ("rank.sh", "600", "ranks/rank.sh.j2", False),
         ("agent", "600", "mpirun/agent.sh.j2", False),
-        ("rank.env", "600", "the environment", True),
         ("sshd_config", "600", "ssh/sshd_config.j2", False),
         ("host_key", "600", KEYS, True),
         ("authorized_keys", "600", KEYS, False),
@@ -380,46 +380,43 @@ def test_a_rendered_sshd_config_is_a_sample_without_the_renderer_s_own_environme
 
 
 @pytest.mark.parametrize(
-    ("launcher", "number", "through"),
+    ("launcher", "number", "expected"),
     [
-        ("plain", 0, None),
-        ("torchrun", 0, "ranks"),  # its lines, and those of its ranks' own supervisors
-        ("jax", 1, "pipe"),  # of one that unites those of several programs
-        ("mpirun", 0, "pipe"),
+        ("plain", 0, ("text", "")),
+        ("torchrun", 0, ("text", "")),
+        ("jax", 1, ("text", "1")),
+        ("mpirun", 0, ("text", "")),  # a launcher's own text is that of no rank
     ],
 )
-def test_a_program_s_supervisor_knows_its_number_and_where_its_lines_go(
-    launcher: str, number: int, through: str | None
+def test_a_program_s_form_has_its_rank(
+    launcher: str, number: int, expected: tuple[str, str]
 ) -> None:
     text = f"launcher: {launcher}\nslots: 2\nlogs: {{timestamps: utc}}\n"
     made = build(text)
     spec, _ = settle(text, facts())
-    words = planning.with_supervisor(made.launch, number, spec, made.topology)
-    assert words[words.index("--number") + 1] == str(number)
-    assert ("--rank 1" in " ".join(words)) == (launcher == "jax")
-    assert (words[words.index("--through") + 1] if "--through" in words else None) == through
-    unite = made.launch.ranks.unite
-    assert bool(unite) == (through == "pipe")
-    assert not unite or unite[unite.index("--node") + 1] == "worker-0"
+    form = planning.form_of(made.launch, number, spec, made.topology)
+    assert form.output is not None
+    assert (form.output.lines, form.output.rank) == expected
+    assert form.output.node == "worker-0"
+    assert (form.output.tags, form.is_launcher) == (
+        ("tags", True) if launcher == "mpirun" else ("", launcher == "torchrun")
+    )
 
 
 @pytest.mark.parametrize(
     ("text", "nested"),
     [
         ("launcher: plain\nnode_rank: 1", "node 1"),
-        ("launcher: plain\nnode_rank: 0", None),  # one node alone makes no copies
-        ("launcher: plain\nnode_rank: 1\nroll_call: none", None),  # each is a job of its own
+        ("launcher: plain\nnode_rank: 0", ""),  # one node alone makes no copies
+        ("launcher: plain\nnode_rank: 1\nroll_call: none", ""),  # each is a job of its own
         ("launcher: jax\nnode_rank: 1", "1"),
     ],
 )
-def test_a_program_s_supervisor_knows_which_launchers_may_start(
-    text: str, nested: str | None
-) -> None:
+def test_a_program_s_form_says_which_launchers_may_start(text: str, nested: str) -> None:
     text = f"hosts: [a, b]\nlogs: {{timestamps: utc}}\n{text}"
     made = build(text)
     spec, _ = settle(text, facts())
-    words = planning.with_supervisor(made.launch, 0, spec, made.topology)
-    assert (words[words.index("--nested") + 1] if "--nested" in words else None) == nested
+    assert planning.form_of(made.launch, 0, spec, made.topology).nested == nested
 
 
 # --------------------------------------------------------------------------------------------------
@@ -509,7 +506,7 @@ def test_defaults_yield_and_the_rest_wins() -> None:
 def test_a_user_s_value_wins_over_the_number_that_each_rank_gets() -> None:
     made = build("slots: 2\nenv: {RANK: '7'}")
     assert "RANK" not in values(made.launch.ranks.env_of_each)
-    assert "RANK=7" in file(made, "rank.env").split("\0")
+    assert b"RANK=7" in planning.env_of_ranks(facts(), made)
 
 
 def test_order_of_the_plan_s_variables() -> None:
@@ -599,7 +596,7 @@ def test_what_prints_stacks_comes_before_the_user_s_pythonpath(
     env: dict[str, str], text: str, rest: str
 ) -> None:
     made = build(f"stall: {{minutes: 5}}\n{text}", facts(env))
-    assert planning.environment(env, made.env)["PYTHONPATH"] == supervised.OWN_STACKS + rest
+    assert planning.environment(env, made.env)["PYTHONPATH"] == OWN_STACKS + rest
 
 
 @pytest.mark.parametrize(
@@ -613,9 +610,10 @@ def test_a_plan_waits_for_a_rank_table_only_if_its_launcher_needs_one(
 
 
 def test_values_are_on_no_command_line() -> None:
-    made = build("launcher: mpirun", facts({"a.b": "hush"}))
-    assert "hush" not in file(made, "rank.sh")
-    assert "a.b=hush\0" in file(made, "rank.env")
+    given = facts({"a.b": "hush"})
+    made = build("launcher: mpirun", given)
+    assert not [each for each in made.files if "hush" in each.text]
+    assert b"a.b=hush" in planning.env_of_ranks(given, made)
 
 
 @pytest.mark.parametrize("launcher", sorted({*registry.names("launchers")} - {"plain"}))

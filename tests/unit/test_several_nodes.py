@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import random
 import re
 from collections.abc import Iterator, Mapping
@@ -10,11 +11,11 @@ from collections.abc import Iterator, Mapping
 import pytest
 import yaml
 
-from entrypoint.base import registry, supervised
+from entrypoint.base import registry
 from entrypoint.base.errors import ConfigError, EntrypointError
 from entrypoint.base.model import Facts, Topology
 from entrypoint.base.values import replace
-from entrypoint.plan import environment, locate, settle
+from entrypoint.plan import env_of_ranks, environment, locate, settle
 from entrypoint.plan.numbering import several_nodes
 from entrypoint.plan.recognition import recognize
 from entrypoint.spec import Override, load
@@ -278,10 +279,8 @@ def environments(launcher: str, text: str, container: Mapping[str, str]) -> list
     spec = load(f"launcher: {launcher}\ncommand: [x.py]\n{text}", "job.yaml", {}, {})
     plan = settle(spec, given)
     found = [environment(given.env, (*plan.env, *each.env)) for each in plan.launch.programs]
-    for file in plan.files:
-        if file.name == supervised.ENV_FILE:
-            entries = [line.partition("=") for line in file.text.split("\0")[:-1]]
-            found.append({name: value for name, _, value in entries})
+    if entries := [os.fsdecode(entry).partition("=") for entry in env_of_ranks(given, plan)]:
+        found.append({name: value for name, _, value in entries})
     return found
 
 

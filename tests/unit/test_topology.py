@@ -481,7 +481,7 @@ def test_parameter_servers_leave_a_node_to_work(servers: int) -> None:
     )
 
 
-def test_supervisors_run_in_the_interpreter_that_we_run_in() -> None:
+def test_our_processes_run_in_the_interpreter_that_we_run_in() -> None:
     spec = load("", "job.yaml", {}, {})
     here = facts(python="/opt/py/bin/python3")
     assert topology.build(spec, here, LOCAL, CPU).python == "/opt/py/bin/python3"

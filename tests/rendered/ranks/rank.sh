@@ -2,7 +2,7 @@
 # This shell stands for the rank: the node's keeper starts the rank with this shell's words, variables and streams, and gives this shell its status.
 keeper=/tmp/entrypoint-1000-36666/keeper
 if ! [ -p "$keeper" ]; then
-  echo "rank.sh: EP437 nobody takes ranks here | $keeper is no pipe | the job's launcher alone starts ranks" >&2
+  echo "rank.sh: EP434 no keeper takes ranks here | $keeper is no pipe | the job's launcher alone starts ranks" >&2
   exit 71
 fi
 # The keeper takes the streams from 3 to 5: a redirected command of this shell has others at 0 to 2.
