@@ -17,21 +17,20 @@ _GROUP = 2  # index among the fields of `stat`
 _START = 19
 # These only wait for their child and pass signals on to it, and move themselves or it to another
 # process group.
-_WRAPPERS = ("timeout", "tini", "dumb-init", "catatonit")
+WRAPPERS = ("timeout", "tini", "dumb-init", "catatonit")
 
 
 class Below:
     """The processes of a rank in any process group or session, besides its own, and which of them
-    were sent SIGTERM. `leader` is the rank's process; `family` looks for the others."""
+    were sent SIGTERM. `family` looks for them."""
 
-    def __init__(self, leader: int, family: Callable[[], Family]) -> None:
-        self._leader = leader
+    def __init__(self, family: Callable[[], Family]) -> None:
         self._family = family
         self._signalled: set[tuple[int, str]] = set()  # pid and start time
 
-    def terminate(self, everywhere: bool) -> None:
-        """Note that the rank's group was sent SIGTERM; if `everywhere`, send it to processes in
-        other groups.
+    def terminate(self, group: int, everywhere: bool) -> None:
+        """Note that this group, the rank's or 0 for none, was sent SIGTERM; if `everywhere`, send
+        it to processes in other groups.
 
         A process that starts later gets no signal: a program that knows of the stop starts it, for
         example to save.
@@ -44,12 +43,12 @@ class Below:
                 for pid, (_, fields) in processes.items()
                 if (pid, fields[_START]) not in self._signalled
                 and int(fields[_START]) <= now
-                and (everywhere or int(fields[_GROUP]) == self._leader)
+                and (everywhere or int(fields[_GROUP]) == group)
             }
             if not new:
                 return
             self._signalled |= {(pid, processes[pid][1][_START]) for pid in new}
-            proc.kill(outside(processes, new, self._leader), _TERM)
+            proc.kill(outside(processes, new, group), _TERM)
 
     def tell_the_rest(self) -> None:
         """Send SIGTERM to all processes that were not sent it yet."""
@@ -58,14 +57,14 @@ class Below:
         self._signalled |= new
         proc.kill([pid for pid, _ in new], _TERM)
 
-    def tell_user_signal(self, signum: int) -> None:
-        """Send SIGUSR1 or SIGUSR2, as to the rank's group, to processes in other groups that have a
+    def tell_user_signal(self, signum: int, group: int) -> None:
+        """Send SIGUSR1 or SIGUSR2, as to this group, to processes in other groups that have a
         handler.
 
         It would end the others.
         """
         processes = self._family()
-        others = outside(processes, set(processes), self._leader)
+        others = outside(processes, set(processes), group)
         proc.kill([pid for pid in others if _catches(pid, signum)], signum)
 
 
@@ -108,8 +107,8 @@ def outside(processes: Family, pids: set[int], group: int) -> list[int]:
     for pid in pids:
         name, fields = processes[pid]
         parent, parent_fields = processes.get(int(fields[1]), ("", fields))
-        by_wrapper = parent in _WRAPPERS and int(parent_fields[_GROUP]) == group
-        if not (int(fields[_GROUP]) == group or name in _WRAPPERS or by_wrapper):
+        by_wrapper = parent in WRAPPERS and int(parent_fields[_GROUP]) == group
+        if not (int(fields[_GROUP]) == group or name in WRAPPERS or by_wrapper):
             chosen.append(pid)
     return chosen
 

@@ -1,11 +1,12 @@
 """Which processes below the keeper belong to which program or rank.
 
-Orphans come to the keeper. Whose they are is known from their session or process group, which a
-program leads, or from the mark that each program and rank has in its environment.
+Orphans come to the keeper. Whose they are is known from their process group, which a program leads,
+or from the mark that each program and rank has in its environment.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 
 from entrypoint.base.kept import MARK
@@ -18,7 +19,6 @@ if False:  # only for type checkers: importing it is slow
     from entrypoint.ranks.kept import Kept
 
 _GROUP = 2  # index among the fields of `stat`
-_SESSION = 3
 _MOST = 1 << 20  # bytes of an environment that are read
 
 
@@ -45,21 +45,17 @@ class Families:
 
     def of(self, kept: Kept) -> Family:
         """Return the processes of a program or rank besides its own, also what it left running."""
-        heads = [kept.pid] if not kept.has_exited else []
-        orphans = self._orphans(kept)
-        return {
-            pid: (name, fields)
-            for head in (*heads, *orphans)
-            for pid, name, fields in self._tree(head, with_head=head in orphans)
-        }
+        # in this order: what its process leaves at this moment becomes an orphan
+        found = [] if kept.has_exited else proc.below(kept.pid)
+        for orphan in self._orphans(kept):
+            found += self._tree(orphan)
+        return {pid: (name, fields) for pid, name, fields in found}
 
-    def _tree(self, head: int, with_head: bool) -> Iterable[tuple[int, str, list[str]]]:
+    def _tree(self, head: int) -> Iterable[tuple[int, str, list[str]]]:
         below = proc.below(head)
-        if with_head and not proc.has_ended(head):
-            try:
+        if not proc.has_ended(head):
+            with contextlib.suppress(OSError):
                 below.insert(0, (head, *proc.stat(head)))
-            except OSError:
-                return below
         return below
 
     def _orphans(self, kept: Kept) -> list[int]:
@@ -90,10 +86,9 @@ class Families:
 
     def _owner(self, pid: int) -> Kept | None:
         try:
-            fields = proc.stat(pid)[1]
-            for leader in (int(fields[_SESSION]), int(fields[_GROUP])):
-                if leader in self._kept:
-                    return self._kept[leader]
+            leader = int(proc.stat(pid)[1][_GROUP])
+            if leader in self._kept:
+                return self._kept[leader]
             with open(f"/proc/{pid}/environ", "rb") as file:
                 variables = file.read(_MOST).split(b"\0")
         except OSError:

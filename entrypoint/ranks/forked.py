@@ -34,8 +34,8 @@ class ToStart:
 
 
 def fork(to_start: ToStart, keeper: int) -> int:
-    """Start a program in a session of its own, which the kernel kills when the keeper, whose pid
-    that is, dies. Returns its pid. Raises OSError if there is no process for it."""
+    """Start a program in a process group of its own, which the kernel kills when the keeper, whose
+    pid that is, dies. Returns its pid. Raises OSError if there is no process for it."""
     mask = _signal.pthread_sigmask(_signal.SIG_BLOCK, _signal.valid_signals())
     try:
         pid = os.fork()
@@ -52,7 +52,8 @@ def _become(to_start: ToStart, keeper: int) -> None:
         prctl(PDEATHSIG, _signal.SIGKILL)
         if os.getppid() != keeper:
             os._exit(_KILLED)  # it died before it could be noticed
-        os.setsid()
+        # Not a session: a program may want to move to another group, as a session's head cannot.
+        os.setpgid(0, 0)
         for fd, source in enumerate(to_start.streams):
             if source >= 0:
                 os.dup2(source, fd)

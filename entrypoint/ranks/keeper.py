@@ -1,7 +1,7 @@
 """The keeper: one process on each node that starts every program and every rank of the node, reads
 their output, stops them, and reports their ends.
 
-    entrypoint --orders--> keeper --fork, exec--> program or rank, in a session of its own
+    entrypoint --orders--> keeper --fork, exec--> program or rank, in a process group of its own
                <-reports-         <--stdout, stderr--
                                   --lines--> stdout, stderr, log files, an MPI's pipes
 

@@ -8,10 +8,11 @@ import time
 
 from entrypoint.output.stream import Stream, Target
 from entrypoint.ranks import rank as machine
-from entrypoint.ranks.below import Below, cut_message
+from entrypoint.ranks.below import WRAPPERS, Below, cut_message
 from entrypoint.ranks.nested import NestedLaunchers
 from entrypoint.ranks.nested import message as nested_message
 from entrypoint.ranks.orders import Report, Tail
+from entrypoint.ranks.placeholder import name_of
 from entrypoint.ranks.rank import Rank, State
 from entrypoint.system.proc import kill
 
@@ -116,7 +117,7 @@ class Kept:
         self.rank = Rank(form)
         self._tell = tell
         self._family = family
-        self._below = Below(pid, self.family)
+        self._below = Below(self.family)
         self._launchers: NestedLaunchers | None = None
 
     def look_for_launchers(self, env: Mapping[str, str]) -> None:
@@ -209,10 +210,11 @@ class Kept:
                 self.streams.all[-1].say(os.fsencode(nested_message(name, self.form.nested)))
 
     def kill(self) -> None:
-        """Kill all of its processes."""
-        kill(self.family(), 9)
+        """Kill all of its processes; a shell must not go on after what it has started."""
+        family = self.family()
         if self.rank.state is State.RUNNING:
             _kill_group(self.pid, 9)
+        kill({*family, *self.family()}, 9)
 
     # -- what its machine wants
 
@@ -220,12 +222,21 @@ class Kept:
         if action.signum == 9:
             self.kill()
             return
-        _kill_group(self.pid, action.signum)
+        group = self._group()
+        if group:
+            _kill_group(group, action.signum)
         if action.signum == 15:
             self.streams.stop()
-            self._below.terminate(everywhere=not self.form.is_launcher)
+            self._below.terminate(group, everywhere=not self.form.is_launcher)
         elif action.signum in _USER_SIGNALS and not self.form.is_launcher:
-            self._below.tell_user_signal(action.signum)
+            self._below.tell_user_signal(action.signum, group)
+
+    def _group(self) -> int:
+        """Return the process group that gets a signal as one; 0 if each of its processes gets it,
+        since a wrapper leads it, which would pass it on once more, or nobody does any more."""
+        programs = [name for name, _ in self.family().values() if name not in WRAPPERS]
+        is_wrapped = bool(programs) and name_of(self.pid) in WRAPPERS
+        return 0 if self.has_exited or is_wrapped else self.pid
 
     def _signal_rest(self, action: machine.SignalRest) -> None:
         if action.cut and self.streams.all:

@@ -12,7 +12,7 @@
 |              | once; LEAVING           |                     |                   |              |
 | Told TERM    | to all of its processes | to what is left     |                   |              |
 | Told KILL    | to all of its processes | to what is left     | the rest is lost  |              |
-| Told USR1, 2 | to its processes        |                     |                   |              |
+| Told USR1, 2 | to its processes        | to what is left     |                   |              |
 | Alone        |                         | with Closed:        |                   |              |
 | Closed       |                         | with Alone: FLUSHING|                   |              |
 | Drained      |                         |                     | HELD or OVER      |              |
@@ -290,7 +290,7 @@ class Rank:
                 self._last = now
             if self.state is State.LEAVING and self._is_end_told:
                 self._tell_end()
-        if self.state is State.RUNNING:
+        if self.state is State.RUNNING or (self.state is State.LEAVING and signum != TERM):
             self._actions.append(Signal(signum))
 
     def _launcher_ends(self, is_gone: bool, now: float) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from entrypoint.base import supervised
+from tests import TREE
 from tests.command import captured
 
 ALLOWED = sorted(os.sched_getaffinity(0))
@@ -45,7 +45,7 @@ def run(
         "PYTHON": python,
         "ENTRYPOINT_PORT": port,
         "ENTRYPOINT_RUN_DIR": str(folder / "run"),
-        "PYTHONPATH": str(Path(supervised.__file__).parents[1]),
+        "PYTHONPATH": str(TREE),
     }
     job = ("--launcher", launcher, "--slots", "2", "--", python, "rank.py")
     low = ["prlimit", "--nofile=256:", "--memlock=4096:"]

@@ -6,7 +6,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,9 @@ from tests.process.bench import until
 
 RUN = "import socket, sys; from entrypoint.ranks.keeper import run; run(socket.socket(fileno=int(sys.argv[1])))"
 PLAIN = KeptForm(OutputForm(), grace=600.0)
+
+
+Make = Callable[..., "Keeper"]  # the fixture `keeper`
 
 
 class Keeper:

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,25 +17,11 @@ from entrypoint.base.kept import KeptForm, OutputForm, RanksForm
 from entrypoint.base.values import replace
 from entrypoint.ranks import orders
 from tests.process.bench import executable, until
-from tests.process.keeps import PLAIN, Keeper
+from tests.process.keeps import PLAIN, Keeper, Make
 
-Make = Callable[..., Keeper]
 WHOLE = KeptForm(OutputForm(lines="whole"), grace=600.0)
 # A launcher that starts one rank, and ends with its status.
 LAUNCHER = ("sh", "-c", 'sh "$0/rank.sh" "$@"; exit $?')
-
-
-@pytest.fixture
-def keeper(tmp_path: Path) -> Iterator[Make]:
-    made: list[Keeper] = []
-
-    def make(**how: Any) -> Keeper:
-        made.append(Keeper(tmp_path, **how))
-        return made[-1]
-
-    yield make
-    for each in made:
-        each.close()
 
 
 def gone(pid: int) -> bool:

@@ -11,7 +11,6 @@ from shlex import split
 
 import pytest
 
-from entrypoint.base import supervised
 from tests import TREE
 
 GIVEN = {
@@ -29,7 +28,6 @@ KEPT = {
     b"PATH": b"/usr/bin:/bin",
 }
 START = [sys.executable, "-I", str(TREE / "scripts/image-entry"), "env", "-0"]
-SUPERVISE = [sys.executable, "-I", "-S", supervised.FILE, "--", "env", "-0"]
 
 
 def environment(words: list[str], env: dict[bytes, bytes]) -> dict[bytes, bytes]:
@@ -67,12 +65,10 @@ def test_words_and_status_pass_the_launcher(launcher: str) -> None:
 
 
 @pytest.mark.promise("settings of the image's loader reach programs and not the toolkit's Python")
-@pytest.mark.parametrize("words", [START, SUPERVISE], ids=["program", "rank"])
-def test_programs_get_them_back(words: list[str]) -> None:
-    assert environment(words, KEPT) == GIVEN
+def test_programs_get_them_back() -> None:
+    assert environment(START, KEPT) == GIVEN
 
 
 @pytest.mark.control("settings of the image's loader reach programs and not the toolkit's Python")
-@pytest.mark.parametrize("words", [START, SUPERVISE], ids=["program", "rank"])
-def test_without_a_launcher_nothing_changes(words: list[str]) -> None:
-    assert environment(words, GIVEN) == GIVEN
+def test_without_a_launcher_nothing_changes() -> None:
+    assert environment(START, GIVEN) == GIVEN

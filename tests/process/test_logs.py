@@ -21,13 +21,14 @@ from shlex import split
 
 import pytest
 
-from entrypoint.base import supervised
+from entrypoint.base.kept import OutputForm
+from entrypoint.base.values import replace
 from entrypoint.output.log import Logger
 from entrypoint.spec.logs import LogsSpec
 from tests.cluster import clean_environment
 from tests.process.bench import Process, until
+from tests.process.keeps import PLAIN, Make
 
-KEEP = (sys.executable, "-I", "-S", supervised.FILE)
 TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z"
 PROGRAM = "printf 'one\\n1%%\\r2%%\\r'; echo error >&2; printf last; exit 3"
 
@@ -135,68 +136,71 @@ def test_a_file_of_each_rank_has_every_byte(tmp_path: Path) -> None:
 @pytest.mark.promise(
     "rotating files keep their size and name, and a full disk costs the file alone"
 )
-def test_files_have_a_size_and_lines_stay_whole(tmp_path: Path) -> None:
-    log = tmp_path / "log"
+def test_files_have_a_size_and_lines_stay_whole(tmp_path: Path, keeper: Make) -> None:
+    (tmp_path / "logs").mkdir()
+    log = tmp_path / "logs/log"
     program = "seq 10000; head -c 9000 /dev/zero | tr '\\0' x; echo; echo end"
-    options = ("--log", str(log), "--log-max-size", "5000", "--log-max-files", "4")
-    done = subprocess.run(
-        [*KEEP, *options, "--", "sh", "-c", program], capture_output=True, timeout=60
-    )
-    files = [tmp_path / name for name in ("log.3", "log.2", "log.1", "log")]
-    assert sorted(tmp_path.iterdir()) == sorted(files), "four, and nothing of ours beside them"
+    output = OutputForm(log=str(log), max_size=5000, max_files=4)
+    with (tmp_path / "out").open("wb") as out:
+        kept = keeper(stdout=out)
+    kept.start("sh", "-c", program, form=replace(PLAIN, output=output))
+    kept.ended()
+    files = [log.with_name(name) for name in ("log.3", "log.2", "log.1", "log")]
+    assert sorted(log.parent.iterdir()) == sorted(files), "four, and nothing of ours beside them"
     assert all(file.stat().st_size <= 5000 for file in files)
-    kept = [file.read_bytes() for file in files]
-    assert done.stdout.endswith(b"".join(kept)), "the latest of it, without a gap"
-    assert kept[0].endswith(b"\n"), "only a line that no file has room for is cut"
-    assert kept[-1].endswith(b"xxx\nend\n")
+    written = [file.read_bytes() for file in files]
+    assert (tmp_path / "out").read_bytes().endswith(b"".join(written)), (
+        "the latest of it, without a gap"
+    )
+    assert written[0].endswith(b"\n"), "only a line that no file has room for is cut"
+    assert written[-1].endswith(b"xxx\nend\n")
 
 
-def test_a_file_s_name_is_always_there(tmp_path: Path) -> None:
+def test_a_file_s_name_is_always_there(tmp_path: Path, keeper: Make) -> None:
     """For those who read it by its name, as `tail -F` does; and who has it open reads it to its
     end."""
     log = tmp_path / "log"
     log.touch()
     program = "i=0; while [ $i -lt 40 ]; do seq 2000; i=$((i+1)); done"
-    options = ("--log", str(log), "--log-max-size", "4096", "--log-max-files", "3")
-    with Process(
-        [*KEEP, *options, "--", "sh", "-c", program], stdout=subprocess.DEVNULL
-    ) as process:
-        looked = 0
-        while process.poll() is None:
-            assert log.exists()
-            looked += 1
-    assert (looked > 0, process.returncode) == (True, 0)
+    output = OutputForm(log=str(log), max_size=4096, max_files=3)
+    kept = keeper(stdout=subprocess.DEVNULL)
+    kept.start("sh", "-c", program, form=replace(PLAIN, output=output))
+    looked = 0
+    while "done 0" not in kept.told():
+        assert log.exists()
+        looked += 1
+    assert looked > 1
 
 
 @pytest.mark.promise(
     "rotating files keep their size and name, and a full disk costs the file alone"
 )
-@pytest.mark.parametrize("size", ["0", "20000"], ids=["any size", "a size of ours"])
+@pytest.mark.parametrize("size", [0, 20000], ids=["any size", "a size of ours"])
 @pytest.mark.parametrize("how", ["moved", "removed", "copied and cut"])
-def test_a_file_that_logrotate_rotates_goes_on(how: str, size: str, tmp_path: Path) -> None:
+def test_a_file_that_logrotate_rotates_goes_on(
+    how: str, size: int, tmp_path: Path, keeper: Make
+) -> None:
     """Under its name, with what is printed from then on; what has been moved keeps what it had."""
     log, moved = tmp_path / "log", tmp_path / "old"
-    options = ("--log", str(log), "--log-max-size", size, "--log-max-files", "2")
     program = (
         "echo begin; read go; sleep 1.2; i=0; while [ $i -lt 2000 ]; do echo $i; i=$((i+1)); done;"
         " echo last"
     )
-    with Process(
-        [*KEEP, *options, "--", "sh", "-c", program],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-    ) as process:
-        until(lambda: log.exists() and log.read_bytes() == b"begin\n", "its first line")
-        if how == "copied and cut":
-            moved.write_bytes(log.read_bytes())
-            os.truncate(log, 0)
-        elif how == "moved":
-            log.rename(moved)
-        else:
-            log.unlink()
-        process.stdin.write(b"go\n")
-        process.stdin.close()
-        assert process.wait(60) == 0
+    kept = keeper(stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+    output = OutputForm(log=str(log), max_size=size, max_files=2)
+    kept.start("sh", "-c", program, form=replace(PLAIN, output=output))
+    until(lambda: log.exists() and log.read_bytes() == b"begin\n", "its first line")
+    if how == "copied and cut":
+        moved.write_bytes(log.read_bytes())
+        os.truncate(log, 0)
+    elif how == "moved":
+        log.rename(moved)
+    else:
+        log.unlink()
+    assert kept.process.stdin is not None
+    kept.process.stdin.write(b"go\n")
+    kept.process.stdin.close()
+    assert "end 0" in kept.ended()
     assert how == "removed" or moved.read_bytes() == b"begin\n"
     assert log.read_bytes() == b"".join(b"%d\n" % number for number in range(2000)) + b"last\n"
 
@@ -262,25 +266,6 @@ def test_a_reader_that_reads_no_more_holds_up_no_stop(tmp_path: Path) -> None:
         said = process.stderr.read().decode()
     lost = re.findall(r"EP628 output of the ranks is lost, (\d+) bytes at least", said)
     assert sum(map(int, lost)) > 0, said
-
-
-@pytest.mark.promise("logs that were not asked for cost nothing")
-def test_what_was_not_asked_for_is_not_imported(tmp_path: Path) -> None:
-    lines = ("--lines", "json", "--log", str(tmp_path / "log"))
-    for options, count in (((), 0), (lines, 3)):
-        words = [sys.executable, "-X", "importtime", *KEEP[1:], *options, "--", "true"]
-        seen = subprocess.run(words, capture_output=True, text=True, check=True).stderr
-        ours = [
-            name
-            for name in ("output.lines", "output.framing", "output.rotate")
-            if f"entrypoint.{name}\n" in seen
-        ]
-        assert len(ours) == count
-        assert not [
-            name
-            for name in ("re", "json", "typing", "collections.abc")
-            if f"| {name}\n" in seen.replace("  ", "")
-        ]
 
 
 class Terminal:

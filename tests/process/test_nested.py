@@ -7,14 +7,12 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from shlex import split
 
 import pytest
 
-from entrypoint.base import supervised
-from tests.command import captured
+from entrypoint.base.kept import KeptForm, OutputForm
+from tests.process.keeps import Keeper
 
-KEEP = [sys.executable, "-I", "-S", supervised.FILE]
 LONG = "600"  # seconds that a launcher of these tests runs
 SHORT = 1.0  # seconds that what is allowed runs: several looks
 
@@ -44,19 +42,13 @@ def rank(folder: Path, number: str, program: str) -> tuple[int, str, float]:
     script = folder / "train.sh"
     script.write_text(f"cd {folder}\nPATH={folder}:$PATH\n{program}\necho after\n")
     begun = time.monotonic()
-    words = [
-        *KEEP,
-        *(
-            "--number",
-            number.removeprefix("node "),
-            "--nested",
-            number if " " in number else "{rank}",
-        ),
-        *split("--linger 1 -- bash"),
-        str(script),
-    ]
-    done = captured(words, timeout=60, stdin=subprocess.DEVNULL)
-    return done.returncode, done.stdout + done.stderr, time.monotonic() - begun
+    kept = Keeper(folder, stderr=subprocess.STDOUT)
+    kept.start("bash", str(script), form=KeptForm(OutputForm(), 1.0, nested=number))
+    end = next(each for each in kept.ended() if each.startswith("end"))
+    seconds = time.monotonic() - begun
+    said = kept.over().decode()
+    kept.close()
+    return int(end.partition(" ")[2]), said, seconds
 
 
 def starts(size: int, kind: str = "torch", seconds: str = LONG) -> str:

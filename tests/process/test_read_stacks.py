@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from entrypoint.base import supervised
+from entrypoint.base.kept import OWN_STACKS
 from entrypoint.ranks.stall.reader import read
 from entrypoint.system import proc
 from tests.cluster import until
@@ -45,7 +45,7 @@ class Started:
 
     def __init__(self, folder: Path, *words: str, **env: str) -> None:
         (folder / "train.py").write_text(PROGRAM)
-        path = {"PYTHONPATH": supervised.OWN_STACKS, **env}
+        path = {"PYTHONPATH": OWN_STACKS, **env}
         self.process = Process(
             [sys.executable, *words[:1], str(folder / "train.py"), *words[1:]],
             stdout=subprocess.PIPE,
@@ -108,7 +108,7 @@ def test_a_program_s_own_sitecustomize_still_runs(tmp_path: Path) -> None:
     code = "import sys; print(sys.customized, sys.modules['sitecustomize'].__file__, *sys.path[1:])"
     outputs = {
         captured([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": path}, check=True).stdout
-        for path in (f"{supervised.OWN_STACKS}:{own}", str(own))
+        for path in (f"{OWN_STACKS}:{own}", str(own))
     }  # fmt: skip
     assert len(outputs) == 1, outputs
     assert outputs.pop().startswith(f"sitecustomize {own}/sitecustomize.py")

@@ -3,10 +3,8 @@ once."""
 
 from __future__ import annotations
 
-import os
 import shlex
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -14,8 +12,11 @@ from shlex import split
 
 import pytest
 
-from entrypoint.base import supervised
+from entrypoint.base.kept import KeptForm
+from entrypoint.base.values import replace
+from entrypoint.ranks import orders
 from tests.process.bench import Bench, until
+from tests.process.keeps import PLAIN, Keeper, Make
 
 # A program that notes each signal with its pid, and goes on saving for a while after the first
 # SIGTERM.
@@ -47,7 +48,6 @@ PROGRAMS = {
     "timeout-shell": ["timeout", "600", "sh", "-c", f"{_IT} & {_IT}; true"],
     "two-timeouts": ["timeout", "600", "timeout", "500", *COUNTING],
 }
-SUPERVISE = [sys.executable, "-I", "-S", supervised.FILE, "--linger", "600"]
 
 
 def counts(notes: list[str], event: str) -> dict[str, int]:
@@ -60,47 +60,54 @@ def programs_of(command: list[str]) -> int:
     return " ".join(command).count("SIGUSR1")
 
 
-def supervisor(bench: Bench, command: list[str], *options: str) -> subprocess.Popen[str]:
-    process = bench.popen([*SUPERVISE, *options, "--", *command])
+def started(keeper: Make, bench: Bench, command: list[str], form: KeptForm = PLAIN) -> Keeper:
+    """A keeper with this program, once all that it starts runs."""
+    kept = keeper()
+    kept.start(*command, form=form, env=bench.env)
     until(lambda: len(counts(bench.notes, "")) == programs_of(command), "the programs")
-    return process
+    return kept
+
+
+def tell(kept: Keeper, signum: int) -> None:
+    kept.send(orders.SignalAll(orders.PROGRAM, signum))
 
 
 @pytest.mark.promise("every process of a rank receives SIGTERM exactly once")
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_every_process_of_a_rank_hears_sigterm_once(name: str, bench: Bench) -> None:
+def test_every_process_of_a_rank_hears_sigterm_once(name: str, bench: Bench, keeper: Make) -> None:
     """Programs in other process groups heard none, and those behind a shell two (issue 25, row
     10)."""
-    process = supervisor(bench, PROGRAMS[name])
-    os.killpg(process.pid, signal.SIGTERM)
-    process.wait(60)
+    kept = started(keeper, bench, PROGRAMS[name])
+    tell(kept, signal.SIGTERM)
+    kept.ended()
     heard = counts(bench.notes, "SIGTERM")
     assert set(heard.values()) == {1}, (heard, bench.notes)
     until(lambda: not bench.left(), "the end of all")
 
 
 @pytest.mark.control("every process of a rank receives SIGTERM exactly once")
-def test_a_launcher_s_processes_are_the_launcher_s_to_tell(bench: Bench) -> None:
+def test_a_launcher_s_processes_are_the_launcher_s_to_tell(bench: Bench, keeper: Make) -> None:
     """The control of the test above; what the launcher leaves is told when it has ended."""
-    process = supervisor(
-        bench, ["sh", "-c", f"trap '' TERM; setsid {_IT} & sleep 1"], "--signals", "group"
-    )
-    os.killpg(process.pid, signal.SIGTERM)
+    words = ["sh", "-c", f"trap '' TERM; setsid {_IT} & sleep 1"]
+    kept = started(keeper, bench, words, replace(PLAIN, is_launcher=True))
+    tell(kept, signal.SIGTERM)
     time.sleep(0.5)
     assert set(counts(bench.notes, "SIGTERM").values()) == {0}
-    process.wait(60)
+    kept.ended()
     assert set(counts(bench.notes, "SIGTERM").values()) == {1}
 
 
 @pytest.mark.parametrize("name", ["two-timeouts", "shell-own-groups"])
-def test_every_process_that_asks_for_it_hears_a_user_signal(name: str, bench: Bench) -> None:
-    process = supervisor(bench, PROGRAMS[name])
+def test_every_process_that_asks_for_it_hears_a_user_signal(
+    name: str, bench: Bench, keeper: Make
+) -> None:
+    kept = started(keeper, bench, PROGRAMS[name])
     for times in (1, 2):
-        os.killpg(process.pid, signal.SIGUSR1)
+        tell(kept, signal.SIGUSR1)
         heard = {times}
         until(lambda heard=heard: set(counts(bench.notes, "SIGUSR1").values()) == heard, "it")  # type: ignore[misc]
-    os.killpg(process.pid, signal.SIGTERM)
-    process.wait(60)
+    tell(kept, signal.SIGTERM)
+    kept.ended()
     until(lambda: not bench.left(), "the end of all")
 
 
@@ -116,13 +123,14 @@ while True:
 """
 
 
-def test_what_forks_while_it_is_told(bench: Bench) -> None:
+def test_what_forks_while_it_is_told(bench: Bench, keeper: Make) -> None:
     """Each process in another group starts one more all the time; none that is older than the
     signal goes on."""
-    process = bench.popen([*SUPERVISE, "--", sys.executable, "-c", FORKS])
+    kept = keeper()
+    kept.start(sys.executable, "-c", FORKS, env=bench.env)
     until(lambda: len(bench.left()) > 20, "some processes")
-    os.killpg(process.pid, signal.SIGTERM)
-    process.wait(60)
+    tell(kept, signal.SIGTERM)
+    kept.ended()
     until(lambda: not bench.left(), "the end of all")
 
 
