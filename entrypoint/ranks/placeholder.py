@@ -88,7 +88,7 @@ class Requests:
             # Without a file it cannot learn of a status. What it then gives is never 0.
             kill([pid], _signal.SIGKILL)
             return
-        os.write(fd, b"exit %d\n" % status)
+        os.write(fd, b"%d\n" % status)
         os.close(fd)
         self.wake(pid)
 

@@ -375,7 +375,7 @@ def test_plan_as_json(cwd: Path) -> None:
     assert plan["members_assumed"] is True
     assert plan["settings"]["ssh.port"] == {"value": 40022, "origin": "env ENTRYPOINT_SSH_PORT"}
     secret = {file["name"] for file in plan["files"] if file["secret"]}
-    assert secret == {"rank.env", "host_key"}
+    assert secret == {"host_key"}
     assert [file["name"] for file in plan["files"] if file["secret"] and "text" in file] == []
 
 

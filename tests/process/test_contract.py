@@ -42,6 +42,8 @@ REMOVED = {
         for template, names in {
             "kubernetes/job.yaml.j2": "restarts",  # backoffLimitPerIndex is in the Job's limits
             "ssh/sshd_config.j2": "port host",  # the port goes on in `more`
+            "mpirun/rank.sh.j2": "host number supervisor",  # ranks/rank.sh.j2 stands for all ranks
+            "torchrun/rank.sh.j2": "host supervisor",
             "mpirun/run_mpi.sh.j2": "agent given hostfile mpi_major np run_dir tags",
             "netcheck/netcheck.html.j2": "backend findings job left_out maps no_sweep nodes pairs rejected sweep",
             "accelerate/accelerate.sh.j2": "max_restarts origin rdzv_timeout",

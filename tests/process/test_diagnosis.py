@@ -7,7 +7,6 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
-from entrypoint.ranks.reports import Failure
 
 from entrypoint.base.cause import Cause
 from entrypoint.causes.evidence import Evidence
@@ -15,6 +14,7 @@ from entrypoint.job import messages
 from entrypoint.output.log import Callbacks
 from entrypoint.ranks import diagnosis
 from entrypoint.ranks.diagnosis import Diagnostician
+from entrypoint.ranks.keeping import Failure
 
 
 class Probe:

@@ -391,7 +391,7 @@ LIES = {
     "a child": "sh rank.sh true & sleep 0.5; kill $!",
     "an orphan": "(NUMBER=0 setsid sh rank.sh true &) ; sleep 0.5",
     "an orphan of a daemon's name": "cp $(command -v sh) orted; (NUMBER=0 setsid ./orted -c 'sh rank.sh true; :' &) ; sleep 0.5",
-    "a status of another": "printf 'exit 0\\n' >keeper.end.$PPID; kill -URG $PPID",
+    "a status of another": "printf '0\\n' >keeper.end.$PPID; kill -URG $PPID",
     "without its pipe": "rm keeper keeper.wait",
     "signals to the keeper": "for s in TERM INT HUP QUIT USR1 USR2 URG ALRM PIPE; do kill -$s $PPID; done",
     "a stop of the keeper": "(sleep 0.5; kill -CONT $PPID) & kill -STOP $PPID",

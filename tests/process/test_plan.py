@@ -1,50 +1,50 @@
-"""The wrapper that a plan renders, in the shells that images have as sh."""
+"""The placeholder that a plan renders, in the shells that images have as sh."""
 
 from __future__ import annotations
 
 import shutil
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from shlex import split
 
 import pytest
 
-from tests.unit.test_plan import SECRET, build, facts, file
+from entrypoint.base.kept import OutputForm
+from entrypoint.base.values import replace
+from entrypoint.plan import env_of_ranks
+from entrypoint.ranks import orders
+from tests.process.keeps import PLAIN, Keeper
+from tests.unit.test_plan import SECRET, build, facts
 
 WORD = "a  'b' $HOME *"  # an argument of the program
 PATH = {"PATH": "/usr/bin:/bin"}
-SHELLS = {"dash": "dash", "bash": "bash", "bash as sh": "bash"}
+SHELLS = {"dash": "exec dash", "bash": "exec bash", "bash as sh": "exec -a sh bash"}
 
 
 def rank_env(
     shell: str, tmp_path: Path, own: Mapping[str, str], text: str = ""
 ) -> dict[bytes, bytes]:
-    """What a rank's program gets, as bytes."""
-    program = shutil.which(SHELLS[shell])
-    if program is None:
-        pytest.skip(f"no {SHELLS[shell]} here")
-    made = build(f"run_dir: {tmp_path}\nlauncher: mpirun\n{text}", facts(own, cwd=str(tmp_path)))
-    for each in made.files:
-        (tmp_path / each.name).write_bytes(each.text.encode("utf-8", "surrogateescape"))
-    script = '. "$ENTRYPOINT_RUN_DIR/rank.sh"'
-    done = subprocess.run(
-        [
-            "sh" if shell == "bash as sh" else shell,
-            "-c",
-            script,
-            "rank",
-            "env",
-            "-0",
-            f"GIVEN={WORD}",
-        ],
-        executable=program,
+    """What a rank's program gets, as bytes, where a launcher of this environment starts it."""
+    if shutil.which(shell.partition(" ")[0]) is None:
+        pytest.skip(f"no {shell} here")
+    given = facts(own, cwd=str(tmp_path))
+    made = build(f"run_dir: {tmp_path}\nlauncher: mpirun\n{text}", given)
+    ranks = made.launch.ranks.form
+    assert ranks is not None
+    form = replace(ranks.form, output=OutputForm())
+    ranks = replace(ranks, form=form, env=tuple(env_of_ranks(given, made)))
+    with (tmp_path / "out").open("wb") as out:
+        kept = Keeper(tmp_path, ranks, stdout=out)
+    launcher = f'({SHELLS[shell]} -c \'. "$ENTRYPOINT_RUN_DIR/rank.sh"\' rank "$@"); exit $?'
+    kept.start(
+        *("bash", "-c", launcher, "launcher", "env", "-0", f"GIVEN={WORD}"),
+        form=replace(PLAIN, is_launcher=True),
         env={**PATH, "ENTRYPOINT_RUN_DIR": str(tmp_path), "OMPI_COMM_WORLD_RANK": "0"},
-        capture_output=True,
-        check=True,
     )
-    assert done.stderr == b""
-    return dict(entry.split(b"=", 1) for entry in done.stdout.split(b"\0") if entry)
+    assert "end 0" in kept.ended(orders.RANK)
+    kept.close()
+    output = (tmp_path / "out").read_bytes()
+    return dict(entry.split(b"=", 1) for entry in output.split(b"\0") if entry)
 
 
 BYTES = {
@@ -83,9 +83,8 @@ def test_every_byte_of_every_value_below_what_the_spec_says(shell: str, tmp_path
 
 def test_what_plan_says_of_each_rank_is_what_it_gets(tmp_path: Path) -> None:
     made = build("launcher: mpirun")
-    words = file(made, "rank.sh").splitlines()[-1].split()
-    pairs = [pair.split("=") for pair in words[words.index("--each") + 1].split(",")]
-    assert [(name, f"${theirs}") for name, theirs in pairs] == [
+    assert made.launch.ranks.form is not None
+    assert [(name, f"${theirs}") for name, theirs in made.launch.ranks.form.each] == [
         (var.name, var.value) for var in made.launch.ranks.env_of_each
     ]
     got = rank_env("dash", tmp_path, PATH)

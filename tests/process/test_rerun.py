@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 
+from entrypoint.base.kept import MARK
 from entrypoint.base.model import Device, Launch, LaunchRanks, Topology
 from entrypoint.base.model import Node as TopologyNode
 from entrypoint.base.rankkind import UNDER_DAEMONS
-from entrypoint.ranks import command_line
+from entrypoint.ranks import command_line, orders
 from tests import command
 from tests.cluster import processes
 from tests.process.bench import Process, until
@@ -59,6 +60,7 @@ class Node:
         file = self.folder / "work/rank-3"
         what: dict[str, Any] = json.loads(file.read_text())
         file.unlink()
+        what["env"].pop(MARK, None)  # of the keeper, which a rank that is started again has not
         return what
 
 
@@ -215,7 +217,8 @@ def stored(node: Node, rank: int) -> None:
     topology = Topology(
         "job", (TopologyNode(0, "a", 8),), 0, "local", Device("cpu", 0, ""), str(node.run_dir), ""
     )
-    program = b"\0".join((b"1", b"true", b"NAME=VALUE")).hex()
+    env = (b"NAME=VALUE", f"{MARK}=1".encode())
+    program = orders.Started(orders.RANK, rank, (b"true",), env)
     launch = Launch(ranks=LaunchRanks(kind=UNDER_DAEMONS))
     command_line.store(topology, launch, rank, program)
 

@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from entrypoint.ranks.reports import Failure
 
 from entrypoint.causes import judge as judging
 from entrypoint.causes import table
 from entrypoint.causes.judge import judge
+from entrypoint.ranks.keeping import Failure
 from entrypoint.system import causes as site
 from tests import TREE
 from tests.command import captured

@@ -8,13 +8,14 @@ fi
 # The keeper takes the streams from 3 to 5: a redirected command of this shell has others at 0 to 2.
 exec 3<&0 4>&1 5>&2 8<>"$keeper.wait" 9<>"$keeper"
 exec 7<"$keeper.wait" 8<&-
-told=
-trap 'told=yes; if [ -f "$keeper.end.$$" ]; then . "$keeper.end.$$"; fi' URG
+told=''
+status=''
+trap 'told=yes; if [ -f "$keeper.end.$$" ]; then read -r status <"$keeper.end.$$"; exit "$status"; fi' URG
 for signal in TERM INT HUP QUIT USR1 USR2; do
   # shellcheck disable=SC2064
   trap "told=yes; printf '\n$signal %s\n' $$ >&9" "$signal"
 done
 printf '\nstart %s\n' "$$" >&9
 # Nothing comes from that pipe; without a signal, its end is the keeper's.
-while read -r _ <&7 || [ -n "$told" ]; do told=; done
+while read -r _ <&7 || [ -n "$told" ]; do told=''; done
 exit 137
