@@ -109,7 +109,7 @@ def comparable(text: str) -> str:
     """Return the text without our version, which every release changes, and our own place."""
     text = text.replace(f"entrypoint {__version__}", "entrypoint VERSION")
     text = text.replace(str(Path(entrypoint.__file__).parent), "/PACKAGE")
-    return text.replace("\0", "\n")  # rank.env's line end, for a reader
+    return text
 
 
 def differences(complete: str, text: str) -> Iterator[str]:

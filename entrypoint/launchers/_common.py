@@ -183,8 +183,12 @@ def file(template: str, context: Mapping[str, Any] | None = None, mode: int = 0o
 def rank_script(topology: Topology, passes_fd: bool = False) -> File:
     """Return the script that a launcher starts for each rank of this node (ranks/placeholder.py).
     `passes_fd`: the launcher gives ranks a socket."""
-    pass_fd = (topology.python, "-I", "-S", PASS_FD) if passes_fd else ()
-    context = {"host": topology.this.host, "run_dir": topology.run_dir, "pass_fd": pass_fd}
+    context = {
+        "host": topology.this.host,
+        "run_dir": topology.run_dir,
+        "socket": "yes" if passes_fd else "",
+        "pass_fd": (topology.python, "-I", "-S", PASS_FD),
+    }
     return file("ranks/rank.sh.j2", context)
 
 

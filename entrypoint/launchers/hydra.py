@@ -110,7 +110,7 @@ def _line(spec: JobSpec, topology: Topology, tagged: bool) -> tuple[str, ...]:
     # (unite.py): group, rank.
     tags = ("-prepend-pattern", "[%g,%r]<stdout>:") if tagged else ()
     arguments = (*spec.option("OPENMPI_BIND_ARGS").split(), *spec.launcher_args)
-    # A lone colon would end the program for Hydra: it gets a backslash, which rank.sh's supervisor
+    # A lone colon would end the program for Hydra: it gets a backslash, which the keeper
     # removes.
     command = (
         f"\\{argument}" if re.fullmatch(r"\\*:", argument) else argument

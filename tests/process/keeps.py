@@ -42,7 +42,7 @@ class Keeper:
         if ranks is not None:
             for name in (REQUESTS, WAITING):
                 os.mkfifo(folder / name, 0o600)
-            context = {"host": "a", "run_dir": str(folder), "pass_fd": ()}
+            context = {"host": "a", "run_dir": str(folder), "socket": "", "pass_fd": ()}
             (folder / "rank.sh").write_text(file("ranks/rank.sh.j2", context).text)
         self.send(orders.Begin(str(folder), ranks, collapse))
 

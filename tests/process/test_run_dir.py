@@ -100,7 +100,7 @@ def test_it_goes_with_all_that_is_in_it(how: str, bench: Bench) -> None:
     elsewhere = tree(bench.folder / "elsewhere")
     assert end(bench, process, how) == ENDS[how]
     if how == "kill":
-        assert {"lock", "rank.env", "tmp", *names} < set(tree(bench.run_dir)), "nobody tidied up"
+        assert {"lock", "rank.sh", "tmp", *names} < set(tree(bench.run_dir)), "nobody tidied up"
         assert end(bench, waiting(bench), "success") == 0
     assert not bench.run_dir.exists()
     assert tree(bench.folder / "elsewhere") == elsewhere

@@ -52,7 +52,7 @@ def starts(made: Plan) -> Any:
     ]
     ours = {name for former in FORMER.values() for name in former.variables}
     env = {var.name: var.value for var in made.env if var.name not in ours}
-    each = [file.text for file in made.files if file.name != "rank.env"]
+    each = [file.text for file in made.files]
     return programs, env, each, made.launch.port
 
 

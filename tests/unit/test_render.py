@@ -81,7 +81,7 @@ def test_what_is_filled_without_jinja_is_what_jinja_makes(
 ) -> None:
     context = {
         **context_of(template, text),
-        **sshd_context(Path("/run")), "run_dir": text, "user": text, "origin": text, "host": text, "pass_fd": words,
+        **sshd_context(Path("/run")), "run_dir": text, "user": text, "origin": text, "host": text, "pass_fd": words, "socket": text,
         "session_env": {f"N{number}": word for number, word in enumerate(words)},
         "nodes": [(text, "slots=1"), ("b", *words)], "given": text, "agent": text, "hostfile": text, "np": 2,
         "mpi_major": text, "grace": 30, "restarted": words, "number": text, "after": text, "tags": text,

@@ -5,6 +5,9 @@ if ! [ -p "$keeper" ]; then
   echo "rank.sh: EP434 no keeper takes ranks here | $keeper is no pipe | the job's launcher alone starts ranks" >&2
   exit 71
 fi
+socket=''
+socket=${socket:+${PMI_FD:-}}
+if [ -n "$socket" ] && ! python3 -I -S /PACKAGE/ranks/pass_fd.py "$keeper.fds" "$socket"; then exit 71; fi
 # The keeper takes the streams from 3 to 5: a redirected command of this shell has others at 0 to 2.
 exec 3<&0 4>&1 5>&2 8<>"$keeper.wait" 9<>"$keeper"
 exec 7<"$keeper.wait" 8<&-
