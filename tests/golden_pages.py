@@ -1,7 +1,7 @@
 """The parts of pages that are made of the code: `make golden` runs `python -m tests.golden_pages`,
 which rewrites them between their markers, `<!-- fields -->` and `<!-- end of fields -->`.
 
-    phases    the diagram of docs/architecture.md
+    phases    the diagram of docs/explanation/phases.md
     fields    the tables of docs/reference/spec.md
     causes    the list of docs/how-to/why-did-my-job-stop.md
     probes    the table of docs/how-to/check.md
@@ -162,7 +162,7 @@ def index() -> str:
 
 
 PARTS = {
-    phases: DOCS / "architecture.md",
+    phases: DOCS / "explanation/phases.md",
     fields: DOCS / "reference/spec.md",
     causes: DOCS / "how-to/why-did-my-job-stop.md",
     probes: DOCS / "how-to/check.md",
