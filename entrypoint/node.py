@@ -258,6 +258,7 @@ class Loop:
             callbacks = Callbacks(log, driver.here, self._background)
             places = self._run_dir, attempt.keeper
             self._programs = Programs(spec, facts, draft, places, callbacks, self._tell)
+            self._stack_requests = StackRequests(self._run_dir, self._stacks_wanted)
         except EntrypointError:
             self._run_dir.close()
             raise
@@ -265,7 +266,6 @@ class Loop:
         self._gateway = Gateway(spec, facts, draft, self._run_dir, self._callbacks, self._busy_with)
         self._respondent = Respondent(facts, draft, self._programs.env, callbacks)
         self._admission = attempt.gate.admission(draft, self._callbacks)
-        self._stack_requests = StackRequests(self._programs.node, self._stacks_wanted)
         nodes = self._topology.nodes if draft.launch.ranks.agents else ()
         self._agents = Agents(
             self._run_dir,
@@ -516,7 +516,7 @@ class Loop:
         if self._calls is not None and not self._has_succeeded():
             self._calls.close_all()
         self._gateway.stop()
-        self._stack_requests.answer((), "the entrypoint ends")
+        self._stack_requests.close()
         await self._respondent.close()
         await self._programs.close()
         await self._gateway.ended()

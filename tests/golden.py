@@ -108,8 +108,7 @@ def expectation(case: Path) -> str:
 def comparable(text: str) -> str:
     """Return the text without our version, which every release changes, and our own place."""
     text = text.replace(f"entrypoint {__version__}", "entrypoint VERSION")
-    text = text.replace(str(Path(entrypoint.__file__).parent), "/PACKAGE")
-    return text
+    return text.replace(str(Path(entrypoint.__file__).parent), "/PACKAGE")
 
 
 def differences(complete: str, text: str) -> Iterator[str]:

@@ -27,7 +27,6 @@ from entrypoint.spec import JobSpec
 from entrypoint.system import checks, process
 from entrypoint.system.descriptors import read_regular
 from entrypoint.system.files import RunDir, make_folders
-from entrypoint.system.nodesocket import NodeSocket
 
 _COMMAND = 8 << 20  # bytes of a launcher's command line; the kernel takes fewer
 
@@ -62,7 +61,6 @@ class Programs:
         self._members = draft.members
         self._replaced: tuple[tuple[int, int], ...] = ()
         process.show(process.WAITING)  # an earlier attempt may have set STARTED
-        self.node = NodeSocket(run_dir)
         self.reports = ProgramReports(facts, draft, keeper, callbacks, note)
         self.watcher = RankWatcher(spec.stall, facts, draft, callbacks, self.reports)
         self._stop = ProgramStop(self.reports, self.watcher, spec.timeouts.grace, callbacks)
@@ -271,10 +269,9 @@ class Programs:
         self._log(f"warning: EP627 nobody reads stdout any more | {detail} | {hint}")
 
     async def close(self) -> None:
-        """End all processes of the job on this node, and close its socket."""
+        """End all processes of the job on this node."""
         asyncio.get_running_loop().remove_reader(1)
         await self._stop.close()
-        self.node.close()
 
 
 def _entries(env: Mapping[str, str]) -> tuple[bytes, ...]:
