@@ -116,7 +116,8 @@ class Keeper:
         if attempt.requests is not None:
             requests = attempt.requests
             waits.append((requests.fd, select.POLLIN, self._read_requests))
-            waits.append((requests.fds.fileno(), select.POLLIN, requests.take_fd))
+            take = partial(requests.take_fd, lambda pid: self._launcher_above(pid) > 0)
+            waits.append((requests.fds.fileno(), select.POLLIN, take))
         targets = dict.fromkeys(attempt.targets.values())
         for kept in self._kept:
             for stream in kept.streams.all:
@@ -193,7 +194,7 @@ class Keeper:
 
     def _tell(self, report: Any) -> None:
         # once the attempt ends, nobody wants to know how what is killed has ended
-        if self._ends == _NEVER or isinstance(report, (orders.Ended, orders.Answered)):
+        if self._ends == _NEVER or isinstance(report, orders.Ended):
             self._to_send += orders.encoded(report)
 
     def _send(self) -> None:
@@ -242,9 +243,6 @@ class Keeper:
         if self._suspended and (now >= self._resume_at or not is_leaving):
             kill(self._suspended, _signal.SIGCONT)
             self._suspended = set()
-
-    def _ask(self, order: orders.Ask) -> None:
-        self._tell(orders.Answered(order.number))
 
     def _end(self, order: orders.End) -> None:
         """Kill all, and end the attempt once all output is passed on, or nobody reads any more."""
@@ -384,6 +382,8 @@ class Keeper:
             return
         for request in self._attempt.requests.read():
             known = {kept.placeholder: kept for kept in self._kept}.get(request.pid)
+            if not request.signum and (known is not None or self._launcher_above(request.pid)):
+                self._attempt.requests.hear(request)
             if known is None and not request.signum:
                 self._start_rank(request.pid)
             elif known is not None and request.signum == _signal.SIGTERM:
@@ -528,6 +528,5 @@ _ORDERS: Mapping[type, Callable[[Keeper, Any], None]] = {
     orders.Start: Keeper._start,
     orders.SignalAll: Keeper._signal,
     orders.Release: Keeper._release,
-    orders.Ask: Keeper._ask,
     orders.End: Keeper._end,
 }

@@ -69,13 +69,6 @@ class End:
     patience: float
 
 
-@dataclass(frozen=True)
-class Ask:
-    """Answer with Answered, to show that the keeper runs."""
-
-    number: int
-
-
 # -- reports
 
 
@@ -133,18 +126,11 @@ class Ended:
     lost: int
 
 
-@dataclass(frozen=True)
-class Answered:
-    """The keeper has done all orders before this one's Ask."""
-
-    number: int
-
-
 _CLASSES: dict[str, type] = {
     each.__name__: each
     for each in (
-        *(Begin, Start, SignalAll, Release, End, Ask, KeptForm, OutputForm, RanksForm),
-        *(Report, Tail, Started, DaemonEnded, Ended, Answered),
+        *(Begin, Start, SignalAll, Release, End, KeptForm, OutputForm, RanksForm),
+        *(Report, Tail, Started, DaemonEnded, Ended),
     )
 }
 _LENGTH = struct.Struct("=I")

@@ -21,11 +21,16 @@ from entrypoint.base.values import dataclass
 from entrypoint.system.descriptors import CHUNK
 from entrypoint.system.proc import has_ended, kill, stat, state
 
+if False:  # only for type checkers: importing it is slow
+    from collections.abc import Callable
+
 REQUESTS = "keeper"  # the pipe in the run directory
 WAITING = "keeper.wait"  # a pipe from which nothing comes: its end is that of the keeper
 FDS = "keeper.fds"  # the socket for descriptors
 _PASSES = 1.0  # seconds that one has to pass its descriptor
 _ENDS = "keeper.end"  # and a pid: what the shell of that pid reads when it is told to end
+_LONGEST = 100  # bytes of a line that were not read yet
+_WORDS = 64  # in the name of one placeholder; more are an attack
 _MOST = 64 << 20  # bytes of an environment or a command line; the kernel takes fewer
 _STREAMS = 3  # the descriptor of its stdin, as rank.sh moves it; stdout and stderr follow
 _LIMITS = 16  # kinds of limits (getrlimit(2)), of which a kernel may know fewer
@@ -43,10 +48,12 @@ _OF_LOGINS = (
 
 @dataclass(frozen=True)
 class Request:
-    """What a placeholder asks for: "start", or to pass on a signal of this number."""
+    """What a placeholder asks for: to start its rank, or to pass on a signal of this number.
+    `word`: by which it knows that an answer is ours."""
 
     pid: int
     signum: int = 0
+    word: bytes = b""
 
 
 class Requests:
@@ -58,6 +65,7 @@ class Requests:
         self.fd = os.open(f"{run_dir}/{REQUESTS}", how)
         self._waiting = os.open(f"{run_dir}/{WAITING}", how)
         self._rest = b""
+        self._words: dict[int, list[bytes]] = {}  # pid of a placeholder -> what it may know
         self.fds = _listener(run_dir)
         # pid of a placeholder -> the number of a descriptor there, and the keeper's of the same
         self.passed: dict[int, tuple[int, int]] = {}
@@ -68,13 +76,23 @@ class Requests:
             *lines, rest = (self._rest + os.read(self.fd, CHUNK)).split(b"\n")
         except BlockingIOError:
             return []
-        self._rest = rest[:64]
+        self._rest = rest[:_LONGEST]
         found = []
         for line in lines:
-            word, _, pid = line.partition(b" ")
-            if pid.isdigit() and len(pid) < 10 and (word == b"start" or word in _NUMBERS):
-                found.append(Request(int(pid), _NUMBERS.get(word, 0)))
+            kind, _, rest = line.partition(b" ")
+            pid, _, word = rest.partition(b" ")
+            if pid.isdigit() and len(pid) < 10 and (kind == b"start" or kind in _NUMBERS):
+                found.append(Request(int(pid), _NUMBERS.get(kind, 0), word))
         return found
+
+    def hear(self, request: Request) -> None:
+        """Keep the word of a placeholder; others may have given words in its name, which it does
+        not know."""
+        words = self._words.setdefault(request.pid, [])
+        if request.word not in words:
+            words.append(request.word)
+        if len(words) > _WORDS:
+            kill([request.pid], _signal.SIGKILL)
 
     def answer(self, pid: int, status: int) -> None:
         """Have the placeholder of this pid end with a status."""
@@ -88,38 +106,43 @@ class Requests:
             # Without a file it cannot learn of a status. What it then gives is never 0.
             kill([pid], _signal.SIGKILL)
             return
-        os.write(fd, b"%d\n" % status)
+        os.write(fd, b"".join(b"%b %d\n" % (word, status) for word in self._words.get(pid, ())))
         os.close(fd)
         self.wake(pid)
 
     def wake(self, pid: int) -> None:
-        """Tell a placeholder that its status is there. A shell that was not waiting yet needs this
-        again."""
+        """Tell a placeholder that its status is there. A shell that was not waiting yet, or that
+        somebody has suspended, needs this again."""
         kill([pid], _signal.SIGURG)
+        kill([pid], _signal.SIGCONT)
 
     def forget(self, pid: int) -> None:
         """Remove what was left for a placeholder that has ended."""
+        self._words.pop(pid, None)
         try:
             os.unlink(f"{self._run_dir}/{_ENDS}.{pid}")
         except OSError:
             return  # it was killed before it was answered
 
-    def take_fd(self) -> None:
-        """Take a descriptor that a process below a placeholder passes on for it (pass_fd.py)."""
+    def take_fd(self, is_placeholder: Callable[[int], bool]) -> None:
+        """Take a descriptor that a process below a placeholder passes on for it (pass_fd.py). One
+        below a rank could hold us up for as long as it says nothing."""
         try:
             connection, _ = self.fds.accept()
         except OSError:
             return  # nobody is there any more, or no descriptor is left for it
         try:
-            connection.settimeout(_PASSES)
             credentials = connection.getsockopt(
                 socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")
             )
+            parent = launcher_of(struct.unpack("3i", credentials)[0])
+            if not is_placeholder(parent):
+                return
+            connection.settimeout(_PASSES)
             size = struct.calcsize("i")
             number, rights, *_ = connection.recvmsg(16, socket.CMSG_SPACE(size))
             found = [data for _, kind, data in rights if kind == socket.SCM_RIGHTS]
             if found and number.strip().isdigit():
-                parent = launcher_of(struct.unpack("3i", credentials)[0])
                 (fd,) = struct.unpack("i", found[0][:size])
                 os.set_inheritable(fd, False)
                 self.passed[parent] = int(number), fd

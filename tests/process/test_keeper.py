@@ -21,7 +21,7 @@ from tests.process.keeps import PLAIN, Keeper, Make
 
 WHOLE = KeptForm(OutputForm(lines="whole"), grace=600.0)
 # A launcher that starts one rank, and ends with its status.
-LAUNCHER = ("sh", "-c", 'sh "$0/rank.sh" "$@"; exit $?')
+LAUNCHER = ("sh", "-c", 'export LAUNCHER=$$; sh "$0/rank.sh" "$@"; exit $?')
 
 
 def gone(pid: int) -> bool:
@@ -383,6 +383,15 @@ def test_a_placeholder_that_is_killed_takes_the_rank_with_it(tmp_path: Path, kee
 # --------------------------------------------------------------------------------------------------
 # What a rank may try
 
+# Many that connect where descriptors are passed, and say nothing.
+CALLS = """
+import socket, time
+held = [socket.socket(socket.AF_UNIX) for _ in range(100)]
+for each in held:
+    each.connect("keeper.fds")
+time.sleep(30)
+"""
+
 LIES = {
     "words": r"printf 'garbage\n\n\377start x\nstart 99999999999\nstart -1\n' >keeper",
     "a flood": "yes start 1 | head -c 200000 >keeper",
@@ -393,6 +402,16 @@ LIES = {
     "an orphan of a daemon's name": "cp $(command -v sh) orted; (NUMBER=0 setsid ./orted -c 'sh rank.sh true; :' &) ; sleep 0.5",
     "a status of another": "printf '0\\n' >keeper.end.$PPID; kill -URG $PPID",
     "without its pipe": "rm keeper keeper.wait",
+    "a status for its own shell": "printf '0\\n' >keeper.end.$SHELL_; kill -URG $SHELL_",
+    "words in the name of its shell": "printf 'start %s w\\n' $SHELL_ $SHELL_ >keeper; sleep 0.2; printf 'w 0\\n' >keeper.end.$SHELL_; kill -URG $SHELL_",
+    "many such words": "for i in $(seq 100); do printf 'start %s w%s\\n' $SHELL_ $i >keeper; done; sleep 600",
+    "a folder in place of its status": "mkdir keeper.end.$SHELL_",
+    "a link in place of its status": "ln -s lied keeper.end.$SHELL_",
+    "its shell is suspended": "kill -STOP $SHELL_",
+    "its shell is killed": "kill -KILL $SHELL_; sleep 600",
+    "its launcher is suspended": "(sleep 1; kill -CONT $LAUNCHER) & kill -STOP $LAUNCHER",
+    "bytes for the shells": "head -c 200000 /dev/zero >keeper.wait",
+    "a silent caller": f"{sys.executable} -c '{CALLS}' & sleep 0.5",
     "signals to the keeper": "for s in TERM INT HUP QUIT USR1 USR2 URG ALRM PIPE; do kill -$s $PPID; done",
     "a stop of the keeper": "(sleep 0.5; kill -CONT $PPID) & kill -STOP $PPID",
 }
@@ -401,12 +420,16 @@ LIES = {
 @pytest.mark.promise("a program cannot report for its supervisor, and its failure is never 0")
 @pytest.mark.parametrize("lie", LIES)
 def test_a_rank_has_no_part_in_its_reports(lie: str, tmp_path: Path, keeper: Make) -> None:
-    """It ends with 7, whatever it tries, and nothing is reported of others."""
+    """It ends with 7, whatever it tries, and nothing is reported of others. Its launcher ends with
+    that, too, or with what is no success either."""
     kept = keeper(ranks=ranks(replace(PLAIN, is_apart=True)), stderr=subprocess.DEVNULL)
-    launch(kept, tmp_path, "sh", "-c", f"{LIES[lie]}; exit 7")
-    assert "end 7" in kept.ended(), kept.reports
+    begin = "read SHELL_ _ </proc/$LAUNCHER/task/$LAUNCHER/children; kill -0 $SHELL_ || exit 0"
+    launch(kept, tmp_path, "sh", "-c", f"{begin}; {LIES[lie]}; exit 7")
+    is_killed = lie in ("its shell is killed", "many such words")
+    end = next(each for each in kept.ended() if each.startswith("end"))
+    assert end != "end 0", kept.reports
     ends = [each for each in kept.told(orders.RANK) if each.startswith("end")]
-    assert ends == ["end 7"], kept.reports
+    assert ends == ["end 137" if is_killed else "end 7"], kept.reports
 
 
 @pytest.mark.control("a program cannot report for its supervisor, and its failure is never 0")
