@@ -10,6 +10,7 @@ from entrypoint.base.values import dataclass, replace
 _PACKAGE = dirname(dirname(realpath(__file__)))
 # folder whose sitecustomize has a rank's Python print its stack on a signal
 OWN_STACKS = join(_PACKAGE, "ranks", "stall", "own_stacks")
+KEEPER = join(_PACKAGE, "ranks", "keeper_main.py")
 PASS_FD = join(_PACKAGE, "ranks", "pass_fd.py")
 RANK = "{rank}"  # stands for a rank's number, where it is known once the rank starts
 # variable of every program and rank: the number by which its keeper knows it

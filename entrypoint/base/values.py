@@ -8,11 +8,12 @@ asdict(), do not know these classes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+TYPE_CHECKING = False  # importing it from `typing` is slow
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from dataclasses import dataclass, field, fields, is_dataclass, replace
+    from typing import Any
 else:
     _MISSING = object()
     _FIELDS = "__entrypoint_fields__"

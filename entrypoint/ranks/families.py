@@ -6,7 +6,6 @@ or from the mark that each program and rank has in its environment.
 
 from __future__ import annotations
 
-import contextlib
 import os
 
 from entrypoint.base.kept import MARK
@@ -53,10 +52,11 @@ class Families:
 
     def _tree(self, head: int) -> Iterable[tuple[int, str, list[str]]]:
         below = proc.below(head)
-        if not proc.has_ended(head):
-            with contextlib.suppress(OSError):
-                below.insert(0, (head, *proc.stat(head)))
-        return below
+        try:
+            name, fields = proc.stat(head)
+        except OSError:
+            return below  # it has gone
+        return below if fields[0] in "ZX" else [(head, name, fields), *below]
 
     def _orphans(self, kept: Kept) -> list[int]:
         """Return the orphans that belong to it."""

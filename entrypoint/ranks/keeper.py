@@ -5,7 +5,7 @@ their output, stops them, and reports their ends.
                <-reports-         <--stdout, stderr--
                                   --lines--> stdout, stderr, log files, an MPI's pipes
 
-The entrypoint forks it before its event loop; one socket pair is the only way between both. A
+The entrypoint starts it before its event loop; one socket pair is the only way between both. A
 signal that can be caught does nothing here. It kills all that is below it when the entrypoint is
 gone, and the kernel kills its programs and ranks when it dies itself.
 """
@@ -13,7 +13,7 @@ gone, and the kernel kills its programs and ranks when it dies itself.
 from __future__ import annotations
 
 import _signal  # type: ignore[import-not-found]
-import contextlib
+import _socket
 import os
 import select
 import time
@@ -33,7 +33,6 @@ from entrypoint.system.proc import descendants, kill
 
 if False:  # only for type checkers: importing it is slow
     from collections.abc import Callable, Mapping
-    from socket import socket
     from typing import Any
 
 _NEVER = float("inf")
@@ -50,8 +49,10 @@ _RETRY = 75
 _EAGAIN = 11  # limit on processes reached
 
 
-def run(channel: socket) -> None:
-    """Keep programs and ranks until the entrypoint ends, in a process that was forked for it."""
+def run(fd: int) -> None:
+    """Keep programs and ranks until the entrypoint ends; `fd` is the socket to it."""
+    channel = _socket.socket(fileno=fd)
+    os.set_inheritable(fd, False)
     os.setsid()
     prctl(NAME, b"entrypoint:keep")
     prctl(CHILD_SUBREAPER, 1)
@@ -63,14 +64,13 @@ def run(channel: socket) -> None:
                 continue  # the folder that was read
     for signum in _signal.valid_signals() - {_signal.SIGKILL, _signal.SIGSTOP}:
         _signal.signal(signum, _signal.SIG_IGN)
-    channel.set_inheritable(False)
     Keeper(channel).run()
 
 
 class Keeper:
     """All that is kept on this node, and the loop that waits for what happens to it."""
 
-    def __init__(self, channel: socket) -> None:
+    def __init__(self, channel: _socket.socket) -> None:
         self._channel = channel
         channel.setblocking(False)
         self._received = bytearray()
@@ -284,7 +284,7 @@ class Keeper:
 
     def _reap(self) -> None:
         """Wait for all processes that have ended."""
-        with contextlib.suppress(BlockingIOError):  # this was called without a signal
+        if self._is_woken():
             os.read(self._woken, 512)
         while True:
             try:
@@ -298,6 +298,10 @@ class Keeper:
             self._ended(info.si_pid, name, status)
         if any(kept.is_leaving for kept in self._kept):
             self._look_soon()
+
+    def _is_woken(self) -> bool:
+        """Return whether a signal has come since the last look."""
+        return bool(select.select([self._woken], [], [], 0)[0])
 
     def _ended(self, pid: int, name: str, status: int) -> None:
         self._families.ended(pid)
@@ -365,10 +369,7 @@ class Keeper:
         of_log = kept.form.output is not None and error.filename == kept.form.output.log
         place = f"{error.filename}: " if error.filename else ""
         text = f"cannot keep {program} | {place}{error.strerror}\n"
-        line = text.encode("utf-8", "surrogateescape")
-        kept.streams.tail += line
-        with contextlib.suppress(OSError):  # there is no reader, or the disk is full
-            os.write(2, line)
+        kept.streams.tail += text.encode("utf-8", "surrogateescape")
         if of_log:
             kept.report("log", error.errno or 0)
         status = _RETRY if error.errno == _EAGAIN else _CANT_CREATE if of_log else _OS_ERROR

@@ -8,10 +8,12 @@ import contextlib
 import os
 import signal
 import socket
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from entrypoint.base.errors import OsError, internal
+from entrypoint.base.errors import OsError
+from entrypoint.base.kept import KEEPER
 from entrypoint.base.text import one_line
 from entrypoint.base.values import dataclass
 from entrypoint.job.messages import LINE, LINES
@@ -26,15 +28,18 @@ _LAST = 10.0  # seconds for it to end an attempt, after the patience with a read
 
 
 class KeeperProcess:
-    """The keeper's process, and the socket to it. It stays for all attempts."""
+    """The keeper's process, and the socket to it. It stays for all attempts.
+
+    It is an interpreter of its own: a fork of this process would have most of its memory twice.
+    """
 
     def __init__(self) -> None:
-        """Fork it. Raises RetryError if there is no process for it, OsError without a socket."""
-        from entrypoint.ranks.keeper import run
-
+        """Start it. Raises RetryError if there is no process for it, OsError without a socket."""
+        ours, theirs = socket.socketpair()
+        theirs.set_inheritable(True)
+        words = (sys.executable, "-I", "-S", KEEPER, str(theirs.fileno()))
         try:
-            ours, theirs = socket.socketpair()
-            self.pid = os.fork()
+            self.pid = os.posix_spawn(sys.executable, words, os.environ)
         except BlockingIOError as error:
             raise cgroups.refused("process") from error
         except OSError as error:
@@ -43,16 +48,8 @@ class KeeperProcess:
                 error.strerror or "",
                 "raise the limit on processes or file handles",
             ) from None
-        if self.pid == 0:
-            try:
-                ours.close()
-                run(theirs)
-            except Exception as error:
-                defect = internal(error).reason.encode("utf-8", "backslashreplace")
-                os.write(2, b"[entrypoint] keeper: %b\n" % defect)
-            finally:
-                os._exit(1)
-        theirs.close()
+        finally:
+            theirs.close()
         ours.setblocking(False)
         self.socket = ours
 
@@ -78,11 +75,16 @@ class KeptHere:
     def __init__(self, kind: str, send: Callable[[Any], None]) -> None:
         self._kind = kind
         self._send = send
-        self._pids: dict[int, int] = {}  # number -> pid, of what is not done
+        self._pids: dict[int, int] = {}  # number -> pid, of what is not done; 0 until it is known
         self.placeholders: dict[int, int] = {}  # number -> pid, of ranks that a launcher starts
         self.statuses: dict[int, int] = {}  # number -> status of those that have ended
         self._last_output: dict[int, tuple[str, ...]] = {}
         self._changed = asyncio.Event()
+
+    def start(self, order: orders.Start) -> None:
+        """Start one, which runs from now on."""
+        self._pids[order.number] = 0
+        self._send(order)
 
     def note(self, report: orders.Report | orders.Tail) -> None:
         """Take a report of this kind."""

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import marshal
 import struct
-from collections.abc import Iterator
-from typing import Any
 
 from entrypoint.base.kept import KeptForm, OutputForm, RanksForm
 from entrypoint.base.values import dataclass
+
+if False:  # only for type checkers: importing it is slow
+    from collections.abc import Iterator
+    from typing import Any
 
 # Kinds of what is kept: a program of the plan, a rank that a launcher starts, and what starts a
 # daemon of an MPI, or such a daemon itself.

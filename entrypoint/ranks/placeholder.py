@@ -12,8 +12,8 @@ from __future__ import annotations
 
 # The module `signal` takes longer than all the rest together.
 import _signal  # type: ignore[import-not-found]
+import _socket
 import os
-import socket
 import struct
 
 from entrypoint.base.kept import RanksForm
@@ -128,20 +128,20 @@ class Requests:
         """Take a descriptor that a process below a placeholder passes on for it (pass_fd.py). One
         below a rank could hold us up for as long as it says nothing."""
         try:
-            connection, _ = self.fds.accept()
+            connection = _socket.socket(fileno=self.fds._accept()[0])  # type: ignore[attr-defined]
         except OSError:
             return  # nobody is there any more, or no descriptor is left for it
         try:
             credentials = connection.getsockopt(
-                socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")
+                _socket.SOL_SOCKET, _socket.SO_PEERCRED, struct.calcsize("3i")
             )
             parent = launcher_of(struct.unpack("3i", credentials)[0])
             if not is_placeholder(parent):
                 return
             connection.settimeout(_PASSES)
             size = struct.calcsize("i")
-            number, rights, *_ = connection.recvmsg(16, socket.CMSG_SPACE(size))
-            found = [data for _, kind, data in rights if kind == socket.SCM_RIGHTS]
+            number, rights, *_ = connection.recvmsg(16, _socket.CMSG_SPACE(size))
+            found = [data for _, kind, data in rights if kind == _socket.SCM_RIGHTS]
             if found and number.strip().isdigit():
                 (fd,) = struct.unpack("i", found[0][:size])
                 os.set_inheritable(fd, False)
@@ -161,8 +161,8 @@ class Requests:
         os.close(self._waiting)
 
 
-def _listener(run_dir: str) -> socket.socket:
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+def _listener(run_dir: str) -> _socket.socket:
+    listener = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM | _socket.SOCK_CLOEXEC)
     folder = os.open(run_dir, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         # A socket address has at most 107 bytes; the path of a run directory may have more.

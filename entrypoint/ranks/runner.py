@@ -215,7 +215,7 @@ class Programs:
             self.reports.ended(number, refused.status, refused.reason)
             return
         form = form_of(plan.launch, number, self._spec, self._topology)
-        self.reports.keeping.send(
+        self.reports.programs.start(
             orders.Start(orders.PROGRAM, number, program.argv, _entries(env), plan.workdir, form)
         )
 

@@ -10,13 +10,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from entrypoint.base.kept import KeptForm, OutputForm, RanksForm
+from entrypoint.base.kept import KEEPER, KeptForm, OutputForm, RanksForm
 from entrypoint.launchers._common import file
 from entrypoint.ranks import orders
 from entrypoint.ranks.placeholder import REQUESTS, WAITING
 from tests.process.bench import until
 
-RUN = "import socket, sys; from entrypoint.ranks.keeper import run; run(socket.socket(fileno=int(sys.argv[1])))"
 PLAIN = KeptForm(OutputForm(), grace=600.0)
 
 
@@ -31,7 +30,7 @@ class Keeper:
     ) -> None:
         self._folder = folder
         ours, theirs = socket.socketpair()
-        words = [sys.executable, "-c", RUN, str(theirs.fileno())]
+        words = [sys.executable, "-I", "-S", KEEPER, str(theirs.fileno())]
         streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, **how}
         self.process = subprocess.Popen(words, pass_fds=[theirs.fileno()], **streams)
         theirs.close()

@@ -75,6 +75,8 @@ class RankWatcher:
             rank, label = programs.get(number, (number, ""))
             what = f"rank {rank}" if rank >= 0 else label or self._draft.launcher
             pid = 0 if number in left else alive[number]
+            if not pid and number not in left:
+                continue  # it is being started
             watched.append(WatchedRank(str(number), rank, what, pid, left.get(number, 0)))
         return watched
 
