@@ -60,5 +60,5 @@ bench:  ## every row of docs/performance.md next to its comparison, and that pag
 .PHONY: golden
 golden:  ## write the golden files anew; read the diff before you commit it
 	@python=$$(scripts/dev/venv test lint demo)/bin/python && \
-	$$python -m tests.golden && $$python -m tests.golden_deploy && $$python -m tests.golden_pages && \
+	$$python -m tests.golden && $$python -m tests.golden_deploy && $$python -m tests.golden_pages && $$python -m tests.size && \
 	git status --short -- tests docs
