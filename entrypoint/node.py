@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from entrypoint import __version__
-from entrypoint.base.errors import DeadlineError, EntrypointError, OsError, internal
+from entrypoint.base.errors import DeadlineError, EntrypointError, HostError, internal
 from entrypoint.base.model import Facts, Node, NodeReport, Outcome, Plan
 from entrypoint.base.phases import Phase
 from entrypoint.base.text import duration, signal_name
@@ -414,7 +414,7 @@ class Loop:
         keys = job_keys.load(self._spec, self._topology)
         try:
             await self._gateway.open(keys)
-        except OsError as error:
+        except HostError as error:
             if not self._topology.is_leader:  # nobody can call this node
                 raise
             self._not_ready = self._not_ready or error.outcome

@@ -25,7 +25,7 @@ The tree:
     |- SpecError         65    carries every problem of the spec, not the first only
     |- NoInputError      66
     |- UnavailableError  69
-    |- OsError           71
+    |- HostError           71
     |- DeadlineError     72
     |- CantCreateError   73
     |- RetryError        75
@@ -125,7 +125,7 @@ class UnavailableError(EntrypointError):
     status = 69
 
 
-class OsError(EntrypointError):
+class HostError(EntrypointError):
     status = 71
 
 
@@ -154,7 +154,7 @@ class NoProgressError(EntrypointError):
 
 
 _CONFIG = (UsageError, SpecError, NoInputError, CantCreateError, RefusedError, ConfigError)
-_INFRASTRUCTURE = (UnavailableError, OsError, RetryError)
+_INFRASTRUCTURE = (UnavailableError, HostError, RetryError)
 
 RETRIED = tuple(kind.status for kind in _INFRASTRUCTURE)
 """Statuses after which a retry may help; all that we write for schedulers retries these, and only

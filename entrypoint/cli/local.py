@@ -9,7 +9,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from entrypoint.base.errors import CantCreateError, ConfigError, OsError
+from entrypoint.base.errors import CantCreateError, ConfigError, HostError
 from entrypoint.base.model import Facts
 from entrypoint.base.values import replace
 from entrypoint.cli import inputs
@@ -140,7 +140,7 @@ def _free_ports() -> int:
             except OSError:
                 continue
     detail = f"{local.PORTS} in a row, from 20000 to 32000"
-    raise OsError("EP021 there are no free ports", detail, "end the programs that use them")
+    raise HostError("EP021 there are no free ports", detail, "end the programs that use them")
 
 
 def _check(args: argparse.Namespace, text: str, here: Facts) -> None:

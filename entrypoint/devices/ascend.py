@@ -2,9 +2,9 @@
 ASCEND_RT_VISIBLE_DEVICES.
 
 Sources: CANN environment variable reference, "ASCEND_RT_VISIBLE_DEVICES" (positions among the
-  container's cards, in
-ascending order, separated only by commas; reading ends at any other character and at a card that
-does not exist); ModelArts' boot tool (develop-modelarts-0120) for HCCL_CONNECT_TIMEOUT.
+container's cards, in ascending order, separated only by commas; reading ends at any other character
+and at a card that does not exist); ModelArts' boot tool (develop-modelarts-0120) for
+HCCL_CONNECT_TIMEOUT.
 """
 
 from __future__ import annotations

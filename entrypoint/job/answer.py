@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from entrypoint.base.errors import OsError
+from entrypoint.base.errors import HostError
 from entrypoint.base.model import Interface, NodeReport, Outcome
 from entrypoint.base.values import replace
 from entrypoint.job.failure import UNHEALTHY, is_unhealthy
@@ -33,7 +33,7 @@ def node_report(
     address, port = where
     not_ready = Outcome(*answer.not_ready) if answer.not_ready else None
     if not_ready and answer.unhealthy:
-        not_ready = replace(not_ready, status=OsError.status, program=False, cause=UNHEALTHY)
+        not_ready = replace(not_ready, status=HostError.status, program=False, cause=UNHEALTHY)
     return NodeReport(
         rank,
         **{name: getattr(answer, name) for name in _SAME},

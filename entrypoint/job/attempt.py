@@ -115,9 +115,9 @@ class Attempt(Part):
             return
         clocks = clock_warnings(self._topology, members)
         for line in (*clocks, *interface_words(self._spec, members), *lines, *chosen.lines):
-            self._machine.log(line)
-        self._machine.log(self._summary(seconds))
-        self._machine.act(actions.Prepare(members, self._port, roster.team.replaced))
+            self._scheduler.log(line)
+        self._scheduler.log(self._summary(seconds))
+        self._scheduler.act(actions.Prepare(members, self._port, roster.team.replaced))
 
     def _summary(self, seconds: float) -> str:
         """Return how many nodes and slots are here, and how long that took."""
@@ -135,7 +135,7 @@ class Attempt(Part):
         self._membership.participants.start(event.awaited)
         if self._state.plan.mode == "coordinated":
             for node in self._roster.absent():
-                self._machine.act(actions.Call(node))
+                self._scheduler.act(actions.Call(node))
         if not self._inquiry.begin(False, self._members):
             self.start()
 
@@ -148,7 +148,7 @@ class Attempt(Part):
         for node in [*self._peers, self._state.me]:
             self.admit(node)
         if self._has_reports:
-            self._machine.after(self._spec.timeouts.launch, self.ranks.out_of_time)
+            self._scheduler.after(self._spec.timeouts.launch, self.ranks.out_of_time)
         else:
             self._progress.begin()
         self._stalls.begin()
@@ -165,7 +165,7 @@ class Attempt(Part):
         start = messages.Start(
             **history, port=self._port, replaced=roster.team.replaced, neighbours=neighbours
         )
-        self._talk.tell(node, start)
+        self._outbox.tell(node, start)
         self._progress.tell(node)
 
     # -- what is heard of it
@@ -187,8 +187,8 @@ class Attempt(Part):
 
     def _pong(self, node: int, message: messages.Pong) -> None:
         self._monitor.pong(node, message)
-        self._talk.pong(node, message.number)
-        self._peers.pong(node, message.memory, self._machine.now)
+        self._outbox.pong(node, message.number)
+        self._peers.pong(node, message.memory, self._scheduler.now)
         if self._roster.works(node):
             self._stalls.heard(node, message.idle)
 

@@ -63,7 +63,7 @@ class Ending(Part):
     def begin(self, outcome: Outcome, running: bool) -> None:
         """Stop what still runs on all nodes at once, then release every node with the outcome."""
         self._outcome = outcome
-        self.began = self._machine.now
+        self.began = self._scheduler.now
         self._has_peers = bool(self._peers)
         if not running:
             self._release()
@@ -71,36 +71,36 @@ class Ending(Part):
         grace = self._spec.timeouts.grace
         for node in (self._topology.me, *self._peers.alive()):
             self._state.enter(Phase.ENDING, node)
-        self._talk.tell_all(messages.Stop(0 if self._state.force else grace))
-        self._talk.expect(messages.Stopped, grace + KILL_MARGIN, self._release_failed_ranks)
+        self._outbox.tell_all(messages.Stop(0 if self._state.force else grace))
+        self._outbox.expect(messages.Stopped, grace + KILL_MARGIN, self._release_failed_ranks)
 
     def force(self) -> None:
         """Force stop: wait neither for the grace nor for silent nodes."""
         if self._state.force:
             return
         self._state.force = True
-        if self._talk.is_open(messages.Stopped):
-            self._talk.tell_all(messages.Stop(0))
+        if self._outbox.is_open(messages.Stopped):
+            self._outbox.tell_all(messages.Stop(0))
         if self._passed >= 0:
             self.launchers_gone()
-        self._talk.end(self._asked)
+        self._outbox.end(self._asked)
         if self._late:
-            self._talk.end(messages.Goodbye)
+            self._outbox.end(messages.Goodbye)
 
     def _release_failed_ranks(self) -> None:
         # Supervisors of failed ranks stay until now: when one leaves, the launcher's daemon passes
         # nothing on.
-        self._talk.tell_all(messages.ReleaseFailedRanks())
+        self._outbox.tell_all(messages.ReleaseFailedRanks())
         # The ranks' last output is still on its way through these daemons, so they are not told to
         # end.
-        self._machine.act(actions.AwaitLaunchers())
+        self._scheduler.act(actions.AwaitLaunchers())
         self._passed = 0
-        self._moved = self._machine.now
-        self._machine.act(actions.CheckOutputProgress())
+        self._moved = self._scheduler.now
+        self._scheduler.act(actions.CheckOutputProgress())
 
     def progress(self, written: int, read: bool) -> None:
         """What the launchers have written so far, and whether our output has room."""
-        now, before = self._machine.now, self._passed
+        now, before = self._scheduler.now, self._passed
         if before < 0 or self._state.is_released:
             return  # an earlier question's answer
         self._passed = written
@@ -109,8 +109,8 @@ class Ending(Part):
         elif now - self._moved >= (self._pass_on() if read else self._unread()):
             self.launchers_gone()
             return
-        self._machine.after(
-            _LOOK, lambda: self._machine.act(actions.CheckOutputProgress()), "launchers"
+        self._scheduler.after(
+            _LOOK, lambda: self._scheduler.act(actions.CheckOutputProgress()), "launchers"
         )
 
     def _pass_on(self) -> float:
@@ -125,13 +125,13 @@ class Ending(Part):
 
     def launchers_gone(self) -> None:
         """The launchers have passed on all output, or they pass on nothing."""
-        self._machine.drop("launchers")
+        self._scheduler.drop("launchers")
         if not self._state.is_released and not self._asked:
             self._release()
 
     def lose(self, node: int, outcome: Outcome) -> None:
         """A node is lost, whose own outcome is this one if it still runs."""
-        if self._machine.now - self._peers[node].heard > self._spec.timeouts.heartbeat:
+        if self._scheduler.now - self._peers[node].heard > self._spec.timeouts.heartbeat:
             self._unheard[node] = outcome
         is_success = self._outcome is not None and not self._outcome.status
         is_needed = self._membership.participants.ends_with(node)
@@ -170,25 +170,25 @@ class Ending(Part):
         assert self._outcome is not None
         if self._peers.may_be_lost(self.began) and not self._asked:
             # A worker that has lost this leader says so.
-            self._asked = self._talk.ask_all_they_know(self._release)
+            self._asked = self._outbox.ask_all_they_know(self._release)
             return
         if not self._gives_way():
             self._outcome = self._verdict.conclude(self._outcome, self._state.stop)
         release = messages.Release(**vars(self._outcome))
         for node, peer in self._peers.items():
-            self._talk.tell(node, release)
+            self._outbox.tell(node, release)
             if not peer.lost:
                 self._state.enter(Phase.RELEASED, node)
         self._state.enter(Phase.RELEASED)
-        self._talk.note(self._topology.me, messages.Goodbye)
+        self._outbox.note(self._topology.me, messages.Goodbye)
         # Wait for the answer: a message that was only sent is lost if its connection ends.
-        self._talk.expect(messages.Goodbye, KILL_MARGIN, self._await_the_silent)
+        self._outbox.expect(messages.Goodbye, KILL_MARGIN, self._await_the_silent)
 
     def arrive(self, node: int) -> None:
         """A node of an elastic job has answered only now. Before the others are told the outcome,
         it is one of them."""
         if self._state.is_released and self._outcome is not None:
-            self._machine.act(actions.Send(node, messages.Release(**vars(self._outcome))))
+            self._scheduler.act(actions.Send(node, messages.Release(**vars(self._outcome))))
             self._state.enter(Phase.RELEASED, node)
 
     def left(self, node: int) -> None:
@@ -197,26 +197,26 @@ class Ending(Part):
             self._state.enter(Phase.ENDED, node)
             self._is_told = True
             del self._peers[node]
-            self._talk.note(node, messages.Goodbye)
+            self._outbox.note(node, messages.Goodbye)
 
     def _await_the_silent(self) -> None:
         nodes = self._topology.nodes
         silent = [
             nodes[node].name
             for node in self._peers.alive()
-            if not self._talk.has_said(node, messages.Goodbye)
+            if not self._outbox.has_said(node, messages.Goodbye)
         ]
         if not silent or self._state.force:
             self._end()
             return
         # A frozen node may wake again; it should then learn how the job ended.
         limit = heartbeat.patience(self._spec.timeouts.heartbeat, len(self._topology.nodes))
-        self._machine.log(
+        self._scheduler.log(
             f"EP618 the result is known; waiting {limit:.0f}s at most for {some(silent, _NAMED)} to"
             " receive it"
         )
         self._late = True
-        self._talk.expect(messages.Goodbye, limit, self._end)
+        self._outbox.expect(messages.Goodbye, limit, self._end)
 
     def _end(self) -> None:
         assert self._outcome is not None
@@ -224,5 +224,5 @@ class Ending(Part):
             # One that reads the other outcome later reads this one after it.
             release = messages.Release(**vars(self._outcome))
             for node in self._peers:
-                self._machine.act(actions.Send(node, release))
+                self._scheduler.act(actions.Send(node, release))
         self._state.end(self._outcome)

@@ -65,7 +65,7 @@ class EndMonitor(Part):
             self._settle_in(seconds, end)
             if seconds is not None and end.status == KILLED:
                 # A rank that failed before, and is why the launcher killed this one, is known then.
-                self._talk.await_reports(lambda: self.settle(end))
+                self._outbox.await_reports(lambda: self.settle(end))
 
     def settle_by_first(self) -> None:
         """With `success: first`, the job has succeeded once every rank has started and rank 0 has
@@ -79,8 +79,8 @@ class EndMonitor(Part):
         whose report may be on its way."""
         if self._first is None:
             self._first = ProgramExit(0, what, f"{what} on {host} exited with 0 (success: first)")
-            self._known = self._machine.now
-            self._answer = self._talk.await_reports(self._conclude_first)
+            self._known = self._scheduler.now
+            self._answer = self._outbox.await_reports(self._conclude_first)
 
     def _conclude_first(self) -> None:
         end, self._first = self._first, None
@@ -93,7 +93,7 @@ class EndMonitor(Part):
         """Return whether this is a failure after the first rank's success."""
         if not status or self._first is None or any(self.failed.values()):
             return False
-        return self._held is not None or self._talk.has_said(node, self._answer)
+        return self._held is not None or self._outbox.has_said(node, self._answer)
 
     def pong(self, node: int, message: messages.Pong) -> None:
         """A node has answered, with the number of ranks that have failed there."""
@@ -132,7 +132,7 @@ class EndMonitor(Part):
             members.ended(node)
         if is_alone:
             alone = f"{host} has not joined the others, which continue without it"
-            self._machine.log(f"EP621 {alone}: {end.reason}")
+            self._scheduler.log(f"EP621 {alone}: {end.reason}")
             return
         if end.status:
             end = on_node(end, host, host if self._peers else "")
@@ -156,7 +156,7 @@ class EndMonitor(Part):
         end = on_node(end, host, where)
         if members.late():
             # Their launchers may have met the others.
-            self._talk.await_reports(lambda: self._settle_unless_met(end))
+            self._outbox.await_reports(lambda: self._settle_unless_met(end))
         else:
             self.settle(end)
 
@@ -173,7 +173,7 @@ class EndMonitor(Part):
 
     def _settle_in(self, seconds: float | None, end: ProgramExit) -> None:
         if seconds:
-            self._machine.after(seconds, lambda: self.settle(end))
+            self._scheduler.after(seconds, lambda: self.settle(end))
         elif seconds is not None:
             self.settle(end)
 
@@ -181,9 +181,9 @@ class EndMonitor(Part):
         """The outcome is the cause, or this end if nothing failed. Its last lines are shown."""
         if self._state.outcome is not None:
             return
-        if self._peers.stood_still(self._machine.now) and not self._asked:
+        if self._peers.stood_still(self._scheduler.now) and not self._asked:
             self._asked = True  # the others may have counted this node as lost meanwhile
-            self._talk.ask_all_they_know(lambda: self.settle(end))
+            self._outbox.ask_all_they_know(lambda: self.settle(end))
             return
         cause = self._failures.cause() or end
         self.verdict.show_last_lines(cause)

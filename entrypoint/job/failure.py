@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 
 from entrypoint.base.cause import Cause
-from entrypoint.base.errors import CantCreateError, OsError, RetryError, message_parts
+from entrypoint.base.errors import CantCreateError, HostError, RetryError, message_parts
 from entrypoint.base.model import Members, Node, Outcome, Topology
 from entrypoint.base.text import count, one_line, signal_name, spans
 from entrypoint.base.values import dataclass, field, replace
@@ -126,7 +126,7 @@ def by_class(outcome: Outcome) -> Outcome:
     71 or 75 if its cause is certainly the infrastructure's, so that a scheduler's retry helps."""
     if not outcome.program or not outcome.cause or not outcome.cause.is_infrastructure:
         return outcome
-    kind = OsError if outcome.cause.retry == "elsewhere" else RetryError
+    kind = HostError if outcome.cause.retry == "elsewhere" else RetryError
     return replace(outcome, status=kind.status, program=False)
 
 
@@ -139,7 +139,7 @@ def lost(name: str, why: str) -> Outcome:
 
 def unhealthy(problem: str) -> Outcome:
     """The outcome of a node that has not passed its gate: only a retry on other nodes may help."""
-    return replace(OsError("EP460 a node is not healthy", problem).outcome, cause=UNHEALTHY)
+    return replace(HostError("EP460 a node is not healthy", problem).outcome, cause=UNHEALTHY)
 
 
 def is_unhealthy(outcome: Outcome) -> bool:

@@ -20,18 +20,18 @@ class Heartbeat(Part):
     def begin(self) -> None:
         """The roll call begins."""
         self._beat()
-        self._machine.at(self._peers.next_look(self._machine.now), self._look)
+        self._scheduler.at(self._peers.next_look(self._scheduler.now), self._look)
 
     def _beat(self, part: int = 0) -> None:
         """Ping a part of the workers: each once in an interval. One that was suspended and is lost
         gets the outcome yet, if it does not miss us meanwhile."""
         parts = heartbeat.parts(self._nodes)
         for node in filter(self._peers.__contains__, range(part, self._nodes, parts)):
-            self._talk.tell(node, Ping(0))
+            self._outbox.tell(node, Ping(0))
         pause = heartbeat.interval(self._peers.limit, self._nodes) / parts
-        self._machine.after(pause, lambda: self._beat((part + 1) % parts))
+        self._scheduler.after(pause, lambda: self._beat((part + 1) % parts))
 
     def _look(self) -> None:
-        for node in self._peers.look(self._machine.now):
+        for node in self._peers.look(self._scheduler.now):
             self._lose(node, "")
-        self._machine.at(self._peers.next_look(self._machine.now), self._look)
+        self._scheduler.at(self._peers.next_look(self._scheduler.now), self._look)

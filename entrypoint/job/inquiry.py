@@ -104,7 +104,7 @@ class InquiryDriver(Part):
             # Those that wait are not a part of the job that then starts.
             reports = self._membership.roster.ask(members, all_nodes=inquiry.instead)
             self._dialogue = inquiry.dialogue(self._state.plan, reports)
-            self._ask(self._dialogue.begin(self._machine.now))
+            self._ask(self._dialogue.begin(self._scheduler.now))
         return True
 
     def has_asked(self, node: int, number: int) -> bool:
@@ -114,7 +114,7 @@ class InquiryDriver(Part):
     def answered(self, node: int, reply: messages.Reply) -> None:
         """Take a node's answer, unless it comes too late. Raises Invalid if it is nonsense."""
         if (dialogue := self._running()) and self._open.get(node) == reply.number:
-            asks = dialogue.take(node, reply.body, self._machine.now)
+            asks = dialogue.take(node, reply.body, self._scheduler.now)
             self._close(node)
             self._ask(asks)
 
@@ -122,7 +122,7 @@ class InquiryDriver(Part):
         """A node will answer nothing any more."""
         if (dialogue := self._running()) and node in self._membership.roster.asked:
             self._close(node)
-            self._ask(dialogue.lose(node, why, has_left, self._machine.now))
+            self._ask(dialogue.lose(node, why, has_left, self._scheduler.now))
 
     def _running(self) -> Dialogue | None:
         return None if self._is_over or self._state.outcome else self._dialogue
@@ -132,19 +132,19 @@ class InquiryDriver(Part):
             number = len(self._asked)
             self._asked.append(ask.node)
             self._open[ask.node] = number
-            self._talk.tell(ask.node, messages.Question(number, ask.body))
+            self._outbox.tell(ask.node, messages.Question(number, ask.body))
             late = partial(
                 self.lose, ask.node, f"no answer within {ask.seconds:g}s", has_left=False
             )
-            self._machine.after(ask.seconds, late, ("question", ask.node))
+            self._scheduler.after(ask.seconds, late, ("question", ask.node))
         if not self._open:
             # Later in this step: the loss of a node that ends the wait may itself be a failure to
             # be shown.
-            self._machine.after(0, self._conclude)
+            self._scheduler.after(0, self._conclude)
 
     def _close(self, node: int) -> None:
         self._open.pop(node, None)
-        self._machine.drop(("question", node))
+        self._scheduler.drop(("question", node))
 
     def _conclude(self) -> None:
         dialogue = self._running()
@@ -154,9 +154,9 @@ class InquiryDriver(Part):
         end = dialogue.conclude(self._failed)
         self._state.answer = end.answer
         for line in end.lines:
-            self._machine.log(line)
+            self._scheduler.log(line)
         if end.files:
-            self._machine.act(actions.WriteFiles(end.files))
+            self._scheduler.act(actions.WriteFiles(end.files))
         for node, why in end.unfit:
             self._membership.roster.replace_next(node, why)
         if end.outcome:

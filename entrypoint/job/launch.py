@@ -38,7 +38,7 @@ class LaunchMonitor(Part):
         settle: Callable[[ProgramExit], None],
     ) -> None:
         super().__init__(shared)
-        self._act = self._machine.act
+        self._act = self._scheduler.act
         self._host = self._topology.name
         self._own = self._host(self._state.me)
         self._failures = failures
@@ -72,7 +72,7 @@ class LaunchMonitor(Part):
         return ""
 
     def _show_placement(self) -> None:
-        self._machine.log(words := placement(self.heard.placed))
+        self._scheduler.log(words := placement(self.heard.placed))
         used = set(self.heard.placed.values())
         names = map(self._host, self._membership.roster.team.nodes)
         hosts = ", ".join(name for name in names if name not in used)
@@ -105,10 +105,10 @@ class LaunchMonitor(Part):
         if self.heard.all_well() or (self.heard.all_started() and end.status):
             self._settle(end)
         elif not end.status:
-            self._talk.await_reports(lambda: self._judge(end))
+            self._outbox.await_reports(lambda: self._judge(end))
         else:  # the end of a daemon or a rank may still be on its way, and be the cause
             seconds = _SETTLE if len(self._topology.nodes) > 1 else 0
-            self._machine.after(seconds, lambda: self._blame(end))
+            self._scheduler.after(seconds, lambda: self._blame(end))
 
     def _blame(self, end: ProgramExit) -> None:
         """If a daemon failed, that is the cause; else mpirun's own end is."""
@@ -153,9 +153,11 @@ class LaunchMonitor(Part):
         # long as a rank may.
         limit = _ENDS if read else max(_ENDS, self._spec.timeouts.grace)
         # A node that was frozen may still have output to pass on.
-        self._machine.after(
+        self._scheduler.after(
             limit,
-            lambda: self._talk.ask_all_they_know(lambda: self._act(actions.CheckOutputProgress())),
+            lambda: self._outbox.ask_all_they_know(
+                lambda: self._act(actions.CheckOutputProgress())
+            ),
         )
 
     def _stays(self) -> None:
@@ -169,7 +171,9 @@ class LaunchMonitor(Part):
             detail = "; ".join([*above, placement(self.heard.placed)])
             self._decide(RetryError(what, detail, "retry").outcome)
             return
-        self._machine.log(f"EP613 {self._name} is still running after all ranks exited; ending it")
+        self._scheduler.log(
+            f"EP613 {self._name} is still running after all ranks exited; ending it"
+        )
         self._settle(ProgramExit(0, "every rank", "every rank exited with 0"))
 
     def start_daemon(self, node: int, command: str) -> None:
@@ -178,7 +182,7 @@ class LaunchMonitor(Part):
             self._act(actions.AnswerAgent(node, NO_LOGIN))
             return
         self._asked.add(node)
-        self._talk.tell(node, messages.StartDaemon(command))
+        self._outbox.tell(node, messages.StartDaemon(command))
 
     def daemon_started(self, node: int, status: int) -> None:
         """The start of a daemon there has ended, or the node is lost."""

@@ -59,12 +59,12 @@ class Leader:
         self._roster = members.roster
         self._participants = members.participants
         self._peers = state.peers
-        self._machine = state.scheduler
+        self._scheduler = state.scheduler
         self._act = state.scheduler.act
         self._log = state.scheduler.log
         self._host = state.topology.name
-        self._talk = talk = Outbox(state)
-        shared = Shared(state, talk, members, self._decide)
+        self._outbox = outbox = Outbox(state)
+        shared = Shared(state, outbox, members, self._decide)
         self._attempt = Attempt(shared, facts)
         self._roll_call = RollCall(shared, self._attempt.prepare)
         self._heartbeat = Heartbeat(shared, self._lose)
@@ -83,7 +83,7 @@ class Leader:
             events.Unreachable: self._roll_call.unreached,
             events.Rejected: self._roll_call.rejected,
             events.Answered: self._on_answered,
-            events.Alive: lambda event: self._peers.hear(event.node, self._machine.now),
+            events.Alive: lambda event: self._peers.hear(event.node, self._scheduler.now),
             events.SessionLost: lambda event: self._gone(event.node, event.why),
             events.MessageReceived: self._on_heard,
             events.LeaderCalled: self._roll_call.called,
@@ -93,7 +93,7 @@ class Leader:
             events.Faulted: lambda event: self._decide(event.outcome),
             messages.Failed: self._failed,
             messages.ForceStop: lambda *_: self._force_stop(),
-            messages.Stopped: lambda node, _: self._talk.note(node, messages.Stopped),
+            messages.Stopped: lambda node, _: self._outbox.note(node, messages.Stopped),
             messages.Goodbye: lambda node, _: self._goodbye(node),
             messages.Checking: self._roll_call.checking,
             messages.Checked: self._roll_call.checked,
@@ -109,14 +109,14 @@ class Leader:
     @property
     def wake(self) -> float:
         """When `handle` is to be called at the latest."""
-        return self._machine.wake
+        return self._scheduler.wake
 
     def handle(self, event: Any, now: float) -> list[Any]:
         """What is to be done, now that this happened at `now` (seconds)."""
-        return self._machine.step(lambda: self._on(event), self._decide, now)
+        return self._scheduler.step(lambda: self._on(event), self._decide, now)
 
     def _on(self, event: Any) -> None:
-        self._peers.notice_own_gap(self._machine.now)
+        self._peers.notice_own_gap(self._scheduler.now)
         if self.outcome is None or type(event) not in _UNDECIDED:
             self._handlers[type(event)](event)
 
@@ -169,8 +169,8 @@ class Leader:
 
     def _on_answered(self, event: events.Answered) -> None:
         node = event.node
-        self._peers[node] = Peer(event.report, event.local, self._machine.now)
-        self.membership.quorum.answer(event.report, self._machine.now)
+        self._peers[node] = Peer(event.report, event.local, self._scheduler.now)
+        self.membership.quorum.answer(event.report, self._scheduler.now)
         self.state.enter(Phase.WAITING, node)
         if self.state.is_calling:
             self._roll_call.answered(event.report)
@@ -196,25 +196,25 @@ class Leader:
         peer, host = self._peers[node], self._host(node)
         if self.state.is_calling:
             del self._peers[node]
-            self._talk.forget(node=node)
+            self._outbox.forget(node=node)
             self._roll_call.lost(node, why)
             return
         peer.lost = True
-        seen = self._peers.silence(node, self._machine.now)
+        seen = self._peers.silence(node, self._scheduler.now)
         outcome = lost(host, why or seen)
-        since = min(self._machine.now, self._ending.began) - self._peers.limit
+        since = min(self._scheduler.now, self._ending.began) - self._peers.limit
         if own_gap := "" if why else self._peers.suspension(since):
             outcome = replace(outcome, reason=own_gap, cause=None)
         self._ending.lose(node, outcome)
-        self._talk.lose(node)
+        self._outbox.lose(node)
         self._attempt.ranks.daemon_started(node, NO_LOGIN)
         self.state.enter(Phase.LOST, node, outcome.reason)
         if not self.state.is_released:
             self._log(outcome.reason)  # say it now: the last line comes only after the grace
-        answer = self._participants.lose(node, outcome, bool(own_gap), self._machine.now)
+        answer = self._participants.lose(node, outcome, bool(own_gap), self._scheduler.now)
         self._attempt.lose(node, why or seen, isinstance(answer, GoOn))
         if isinstance(answer, GoOn):
-            self._talk.forget(node=node)
+            self._outbox.forget(node=node)
             self._log(f"the job continues with {count(answer.left, 'node')}")
             self._act(actions.Call(node))  # should it come back
         else:
@@ -226,10 +226,10 @@ class Leader:
         is_spare = not self._roster.works(node)
         what = "a spare leaves" if is_spare else f"{self._host(node)} cannot join"
         self._log(f"{what}: {outcome.reason}")
-        self._talk.tell(node, messages.Release(**vars(outcome)))
+        self._outbox.tell(node, messages.Release(**vars(outcome)))
         self.state.enter(Phase.RELEASED, node)
         self._participants.leave(node)
-        self._talk.lose(node)
+        self._outbox.lose(node)
 
     def _goodbye(self, node: int) -> None:
         """A node has got the outcome, or was turned away."""
@@ -248,7 +248,7 @@ class Leader:
     def _on_heard(self, event: events.MessageReceived) -> None:
         node, message = event.node, event.message
         if node != self.state.me:
-            if not self._peers.hear(node, self._machine.now):
+            if not self._peers.hear(node, self._scheduler.now):
                 if isinstance(message, messages.Goodbye):  # of one that was turned away
                     self._goodbye(node)
                 return
@@ -278,7 +278,7 @@ class Leader:
                 self._end_session(node)
             return
         is_lost = message.status == RetryError.status
-        own_gap = is_lost and self._peers.stood_still(self._machine.now)
+        own_gap = is_lost and self._peers.stood_still(self._scheduler.now)
         words = own_gap or f"{self._host(node)}: {message.reason}"
         outcome = Outcome(message.status, words, message.program)
         if self.outcome is not None and is_lost and node != self.state.me:

@@ -23,7 +23,7 @@ class Outbox:
 
     def __init__(self, state: JobState) -> None:
         self._state = state
-        self._machine = state.scheduler
+        self._scheduler = state.scheduler
         self._me = state.me
         self._peers = state.peers
         # answer -> nodes that still owe it, what comes then
@@ -36,7 +36,7 @@ class Outbox:
         """Send a message to one node, which may be this one. Nothing is sent once all were told the
         outcome."""
         if not self._state.is_released:
-            self._machine.act(actions.Send(node, message))
+            self._scheduler.act(actions.Send(node, message))
 
     def tell_all(self, message: Any) -> None:
         """Send it to this node and all its peers."""
@@ -65,7 +65,7 @@ class Outbox:
         time."""
         waiting = {self._me, *self._peers.alive()} - self._said[answer]
         self._open[answer] = waiting, then
-        self._machine.after(seconds if waiting else 0, lambda: self.end(answer), answer)
+        self._scheduler.after(seconds if waiting else 0, lambda: self.end(answer), answer)
 
     def pong(self, node: int, number: int) -> None:
         """A node has answered that ping; what answers a ping that was not sent counts for none."""
@@ -101,7 +101,7 @@ class Outbox:
     def end(self, answer: object) -> None:
         """Wait for it no longer."""
         if answer in self._open:
-            self._machine.drop(answer)
+            self._scheduler.drop(answer)
             self._open.pop(answer)[1]()
 
     def _strike(self, node: int, answer: object) -> None:
@@ -128,9 +128,9 @@ class Part:
     def __init__(self, shared: Shared) -> None:
         self._state = state = shared.state
         self._spec = state.spec
-        self._machine = state.scheduler
+        self._scheduler = state.scheduler
         self._topology = state.topology
         self._peers = state.peers
-        self._talk = shared.outbox
+        self._outbox = shared.outbox
         self._membership = shared.membership
         self._decide = shared.decide

@@ -18,7 +18,7 @@ class ProgressMonitor(Part):
         """Ranks run from now on."""
         if is_time_progress(self._spec) and not self._has_begun:
             self._has_begun = True
-            self._machine.after(60 * self._spec.restarts.minutes, self.heard)
+            self._scheduler.after(60 * self._spec.restarts.minutes, self.heard)
 
     def heard(self) -> None:
         """A node says that the job has made progress there."""
@@ -42,4 +42,4 @@ class ProgressMonitor(Part):
     def tell(self, node: int) -> None:
         """A node joins later than the others."""
         if self._state.has_progressed:
-            self._talk.tell(node, Progressed(self._state.step))
+            self._outbox.tell(node, Progressed(self._state.step))

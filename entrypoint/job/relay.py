@@ -27,13 +27,13 @@ class SignalRelay(Part):
 
     def relay(self, node: int, message: Signal) -> None:
         """A node has got this signal, which is for the ranks."""
-        if not self.is_new(message.name, node, self._machine.now):
+        if not self.is_new(message.name, node, self._scheduler.now):
             return
         if not self._state.plan.launch.takes_signals:
             why = f"since it would end {self._state.plan.launcher}"
-            self._machine.log(f"EP614 {message.name}: not passed on, {why}")
+            self._scheduler.log(f"EP614 {message.name}: not passed on, {why}")
             return
         where = " of every node" if self._peers else ""
         by = f" of {self._topology.name(node)}" if self._peers else ""
-        self._machine.log(f"{message.name}{by}: passed on to the ranks{where}")
-        self._talk.tell_all(message)
+        self._scheduler.log(f"{message.name}{by}: passed on to the ranks{where}")
+        self._outbox.tell_all(message)

@@ -38,18 +38,18 @@ class RollCall(Part):
     def begin(self, own: NodeReport) -> None:
         """Call all peers, until they have answered or the time is over. `own`: this node's
         report."""
-        self._began = self._machine.now
+        self._began = self._scheduler.now
         self._quorum.begin(own, self._began)
         for node in self._topology.peers:
             self._miss(node, "not reached yet")
-            self._machine.act(actions.Call(node.rank))
+            self._scheduler.act(actions.Call(node.rank))
         # mpirun's daemons connect back to this node by its name.
-        self._machine.act(actions.Resolve((self._topology.me,)))
+        self._scheduler.act(actions.Resolve((self._topology.me,)))
         self.look()
 
     def look(self) -> None:
         """See whether the attempt starts now, and when to look again."""
-        now = self._machine.now
+        now = self._scheduler.now
         if not self._state.is_calling:
             return
         if len(self._rejected) + len(self._peers) == len(self._topology.nodes) - 1:
@@ -57,7 +57,7 @@ class RollCall(Part):
         for node in self._quorum.overdue(now):
             self._show_gate(node, "")
             limit = self._quorum.gate_limit
-            self._machine.log(
+            self._scheduler.log(
                 f"warning: EP466 {self._topology.name(node)} has not reported whether it is healthy"
                 f" | nothing within {limit:.0f}s | see its log; the job starts without its result"
             )
@@ -65,11 +65,11 @@ class RollCall(Part):
             case Wait(until, why):
                 if why and not self._has_said_why:
                     self._has_said_why = True
-                    self._machine.log(why)
-                self._machine.at(until, self.look, "roll call")
+                    self._scheduler.log(why)
+                self._scheduler.at(until, self.look, "roll call")
             case Go(lines):
                 for line in lines:
-                    self._machine.log(line)
+                    self._scheduler.log(line)
                 self.close()
                 self._complete(now - self._began)
             case Refuse(outcome):
@@ -83,7 +83,7 @@ class RollCall(Part):
         else:
             self._quorum.reached(node)
             self._refused.pop(node.name, None)
-        self._machine.act(actions.ShowWaiting(node.name, why))
+        self._scheduler.act(actions.ShowWaiting(node.name, why))
 
     def answered(self, report: NodeReport) -> None:
         """A peer is there."""
@@ -96,7 +96,7 @@ class RollCall(Part):
     def lost(self, node: int, why: str) -> None:
         """A peer that was there is gone: it is called again, should it come back."""
         self._miss(self._topology.nodes[node], why or "answered, then went away")
-        self._machine.act(actions.Call(node))
+        self._scheduler.act(actions.Call(node))
         self.look()  # the others may have waited for it alone
 
     def unreached(self, event: events.Unreachable) -> None:
@@ -104,7 +104,7 @@ class RollCall(Part):
         job."""
         if not self._state.is_calling:
             return
-        node, now = self._topology.nodes[event.node], self._machine.now
+        node, now = self._topology.nodes[event.node], self._scheduler.now
         host = node.name
         self._miss(node, event.why)
         since = self._refused.setdefault(host, now)
@@ -125,12 +125,12 @@ class RollCall(Part):
         node, why = self._topology.nodes[event.node], f"{event.summary}: {event.detail}"
         if not self._state.is_calling:
             words = f"{event.summary} | {event.detail} | {event.hint}"
-            self._machine.log(f"{node.name} cannot join: {words}")
+            self._scheduler.log(f"{node.name} cannot join: {words}")
             return
         self._state.enter(Phase.MISSING, node.rank, why)
         if self._quorum.expects(node.rank):
             self._rejected[node.rank] = event
-            self._machine.after(_HEAR_ALL, self._disagree)
+            self._scheduler.after(_HEAR_ALL, self._disagree)
             why = ""
         self._miss(node, why)
         self.look()
@@ -149,7 +149,7 @@ class RollCall(Part):
         """This node's own name has an address, or still none."""
         if self._state.is_calling:
             waiting = actions.ShowWaiting(f"the name {event.host}", event.state, peers=False)
-            self._machine.act(waiting)
+            self._scheduler.act(waiting)
         self._quorum.named(not event.state)
         self.look()
 
@@ -165,7 +165,7 @@ class RollCall(Part):
             self.look()
         elif message.problem:
             name = self._topology.name(node)
-            self._machine.log(
+            self._scheduler.log(
                 f"EP466 {name} reported a failed health check after the start: {message.problem}"
             )
             if end := self._membership.participants.fail_late(node, message.problem):
@@ -174,7 +174,7 @@ class RollCall(Part):
     def _show_gate(self, node: int, why: str) -> None:
         """Show what is waited for. A node says it of itself in its own log."""
         if node != self._state.me:
-            self._machine.act(actions.ShowWaiting(self._topology.name(node), why))
+            self._scheduler.act(actions.ShowWaiting(self._topology.name(node), why))
             self._state.note(node, why)
 
     def called(self, event: events.LeaderCalled) -> None:
@@ -182,22 +182,22 @@ class RollCall(Part):
         hello = event.message
         if not isinstance(hello, messages.Hello):
             return
-        why = self._misdirected.why(hello, self._machine.now)
+        why = self._misdirected.why(hello, self._scheduler.now)
         if self._state.has_started:
             why = messages.RUNS
         if why:
-            self._machine.act(actions.Answer(messages.Taken(why)))
+            self._scheduler.act(actions.Answer(messages.Taken(why)))
             return
         wrong = two_leaders(self._topology, hello.hosts)
-        self._machine.act(actions.Answer(messages.Reject(*wrong)))
+        self._scheduler.act(actions.Answer(messages.Reject(*wrong)))
         # Later, so that the answer arrives before our sshd ends.
-        self._machine.after(KILL_MARGIN, lambda: self._decide(ConfigError(*wrong).outcome))
+        self._scheduler.after(KILL_MARGIN, lambda: self._decide(ConfigError(*wrong).outcome))
 
     def close(self) -> None:
         """Call nobody any more."""
-        self._machine.drop("roll call")
+        self._scheduler.drop("roll call")
         if self._state.is_calling:
-            self._machine.act(actions.StopCalling())
+            self._scheduler.act(actions.StopCalling())
 
 
 def two_leaders(topology: Topology, theirs: tuple[str, ...]) -> tuple[str, str, str]:

@@ -69,9 +69,9 @@ class Verdict(Part):
     def show_last_lines(self, end: ProgramExit) -> None:
         """Log the last lines that a failed program has printed."""
         if end.tail:
-            self._machine.log(f"last {count(len(end.tail), 'line')} of {end.what}:")
+            self._scheduler.log(f"last {count(len(end.tail), 'line')} of {end.what}:")
             for line in end.tail:
-                self._machine.log(f"  | {line}")
+                self._scheduler.log(f"  | {line}")
 
     def conclude(self, outcome: Outcome, stop: Outcome | None) -> Outcome:
         """Return the outcome with its cause, and whether the job boots again after this attempt,

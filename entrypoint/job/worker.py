@@ -51,7 +51,7 @@ class Worker:
         self._heartbeat_timeout = spec.timeouts.heartbeat
         self._misdirected = Misdirected(draft.topology)
         self._missing: dict[str, str] = {}  # what is waited for before the start -> why
-        self._machine = state.scheduler
+        self._scheduler = state.scheduler
         self._act = state.scheduler.act
         self._after = state.scheduler.after
 
@@ -65,11 +65,11 @@ class Worker:
     @property
     def wake(self) -> float:
         """When `handle` is to be called at the latest."""
-        return self._machine.wake
+        return self._scheduler.wake
 
     def handle(self, event: Any, now: float) -> list[Any]:
         """What is to be done, now that this happened at `now` (seconds)."""
-        return self._machine.step(lambda: _HANDLERS[type(event)](self, event), self._give_up, now)
+        return self._scheduler.step(lambda: _HANDLERS[type(event)](self, event), self._give_up, now)
 
     def busy(self, message: Any, now: float) -> str:
         """Why a session that begins with this message may not replace the present one; "" if it
@@ -77,7 +77,7 @@ class Worker:
 
         Before the start the same leader may, which has the token of this node, and any where that
         one is gone. Nobody takes a running job's node: it must first end, with what it runs."""
-        self._machine.now = now
+        self._scheduler.now = now
         if self._takes_part():
             return messages.RUNS if self.state.has_started else messages.TAKEN
         if not self._leader_is_there():
@@ -109,7 +109,7 @@ class Worker:
     def _on_endpoint_ready(self, event: events.EndpointReady) -> None:
         if self.state.phase is Phase.SSHD:  # its leader may have called before
             self.state.enter(Phase.ROLL_CALL)
-        self._heard = self._opened = self._machine.now
+        self._heard = self._opened = self._scheduler.now
         leader, limit = self._topology.leader, self._spec.timeouts.peers
         self._miss(leader.name, "it has not called yet")
         # An answer needs neither name, but a name without an address is often why no call comes. So
@@ -124,8 +124,8 @@ class Worker:
         soon is gone."""
         if self._opened < math.inf:
             limit = rejoin(len(self._topology.nodes)) + KILL_MARGIN
-            when = max(self._machine.now, self._opened + limit)
-            self._machine.at(when, lambda: self._decide(stop), "roll call")
+            when = max(self._scheduler.now, self._opened + limit)
+            self._scheduler.at(when, lambda: self._decide(stop), "roll call")
 
     def _miss(self, what: str, why: str) -> None:
         self._missing[what] = why
@@ -159,7 +159,7 @@ class Worker:
         )
 
     def _leader_is_there(self) -> bool:
-        return self._connected and self._machine.now - self._heard <= self._patience()
+        return self._connected and self._scheduler.now - self._heard <= self._patience()
 
     def _patience(self) -> float:
         """Seconds of silence until the leader is lost."""
@@ -171,7 +171,7 @@ class Worker:
         if event.node == self._me:
             self._here(event.message)
             return
-        self._heard = self._machine.now
+        self._heard = self._scheduler.now
         self._connected = True
         if self.outcome is not None and not isinstance(event.message, messages.Release):
             return  # this node is leaving; a leader that starts again finds the next one
@@ -201,7 +201,7 @@ class Worker:
 
     def _hello(self, hello: messages.Hello) -> None:
         self.state.enter(Phase.ROLL_CALL, _LEADER)
-        if why := self._misdirected.why(hello, self._machine.now):
+        if why := self._misdirected.why(hello, self._scheduler.now):
             self._tell_leader(messages.Taken(why))
             self._connected = False  # its session is nobody's, and may be replaced
             return
@@ -217,7 +217,7 @@ class Worker:
         self.state.enter(Phase.WAITING)
         self._miss(self._topology.leader.name, "it waits for other nodes")
         if self.state.stop:
-            self._machine.drop("roll call")
+            self._scheduler.drop("roll call")
             self._give_up(self.state.stop, stop=True)
 
     def _disagreement(self, hello: messages.Hello) -> tuple[str, str, str] | None:
@@ -246,7 +246,7 @@ class Worker:
         is_spare = self._me not in team_of(self._topology, message.replaced)
         self.state.enter(Phase.SPARE if is_spare else Phase.LAUNCHING)
         self.state.enter(Phase.RUNNING, _LEADER)
-        self._machine.drop("roll call")
+        self._scheduler.drop("roll call")
         self._act(actions.StopCalling())
         self.state.history = History.of(message)
         role = (
@@ -256,9 +256,9 @@ class Worker:
             if self._draft.launch.programs
             else "this node's ranks are started from there"
         )
-        self._machine.log(f"{self._topology.leader.name} has reached all nodes; {role}")
+        self._scheduler.log(f"{self._topology.leader.name} has reached all nodes; {role}")
         self._do(message)
-        self._due = self._machine.now
+        self._due = self._scheduler.now
         self._look_for_silence()
 
     def _question(self, message: messages.Question) -> None:
@@ -302,7 +302,7 @@ class Worker:
     def _look_for_silence(self) -> None:
         """The leader speaks in every interval; one that is silent for longer than the timeout is
         lost."""
-        patience, now = self._patience(), self._machine.now
+        patience, now = self._patience(), self._scheduler.now
         self._heard = heartbeat.forgiven(self._heard, self._due, now)
         silent = now - self._heard
         if silent > patience and self.outcome is None:
@@ -313,14 +313,14 @@ class Worker:
             return
         interval = heartbeat.interval(self._heartbeat_timeout, len(self._topology.nodes))
         self._due = now + min(interval, max(0.1, self._heard + patience - now))
-        self._machine.at(self._due, self._look_for_silence)
+        self._scheduler.at(self._due, self._look_for_silence)
 
     def _on_lost(self, event: events.SessionLost) -> None:
         self._connected = False
         self._stay_no_longer()
         # Before the start it may come again: a leader calls until all have answered.
         if self.state.stop and not self._takes_part():
-            self._opened = self._machine.now
+            self._opened = self._scheduler.now
             self._await_call(self.state.stop)
         why = event.why or "its session ended"
         if self.state.phase in (Phase.WAITING, Phase.INQUIRY):
@@ -336,8 +336,8 @@ class Worker:
         node's own failure if it had one."""
         from entrypoint.job.membership.team import without_leader  # only a failure needs it
 
-        if self._machine.now - self._heard > self._heartbeat_timeout:
-            self.state.leader_lost = self._machine.now
+        if self._scheduler.now - self._heard > self._heartbeat_timeout:
+            self.state.leader_lost = self._scheduler.now
         if self._own is not None:
             return self._own
         return lost(self._topology.leader.name, why + without_leader(self._topology))

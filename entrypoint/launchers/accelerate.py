@@ -2,8 +2,8 @@
 torch's launcher.
 
 Source: accelerate/commands/launch.py and state.py of Accelerate 1.15. A program that Accelerate's
-  own settings
-(`accelerate config`, --mixed_precision, --use_fsdp, ...) do not affect can use torchrun instead.
+own settings (`accelerate config`, --mixed_precision, --use_fsdp, ...) do not affect can use
+torchrun instead.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 and rank.
 
 Source: ModelArts' boot tool for Ascend (develop-modelarts-0120), whose variables, log names and log
-  folders these are.
+folders these are.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 for their release.
 
 Sources: MPICH's "Using the Hydra Process Manager", Intel MPI's Developer Reference
-  ("mpiexec.hydra", "Hydra Environment
-Variables"); MPICH 4.0 and 5.0, Intel MPI 2021.17.
+("mpiexec.hydra", "Hydra Environment Variables"); MPICH 4.0 and 5.0, Intel MPI 2021.17.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 and its own number.
 
 Sources: jax/_src/distributed.py of JAX 0.10.2, which reads JAX_COORDINATOR_ADDRESS and
-  JAX_LOCAL_DEVICE_IDS itself;
-Kubeflow Trainer's JAX runtime, for the names of the other two variables.
+JAX_LOCAL_DEVICE_IDS itself; Kubeflow Trainer's JAX runtime, for the names of the other two
+variables.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 joined.
 
 Sources: Ray's documentation, "Ray Core CLI" (ray start, ray symmetric-run), "Configuring Ray"
-  (ports) and "Ray token
-authentication"; Ray 2.60.
+(ports) and "Ray token authentication"; Ray 2.60.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 the cluster.
 
 Sources: ModelArts' TensorFlow boot (the four flags), TensorFlow's "Distributed training",
-  TF_CONFIG.
+TF_CONFIG.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@ Every node computes the same ones."""
 
 from __future__ import annotations
 
-from entrypoint.base.errors import OsError
+from entrypoint.base.errors import HostError
 from entrypoint.base.model import DEFAULT, LaunchPort, Members, Source, Topology
 from entrypoint.base.text import some
 from entrypoint.base.values import replace
@@ -41,7 +41,7 @@ def choose(
 ) -> tuple[int, tuple[str, ...]]:
     """Return the port, or 0 if the planned one is free wherever it is needed; and what to log.
 
-    Raises OsError if none of the ports that worker-0 offers is free on all nodes.
+    Raises HostError if none of the ports that worker-0 offers is free on all nodes.
     """
     offers = [report for report in members.reports if report.ports is not None]
     if wanted is None or not offers:
@@ -57,7 +57,7 @@ def choose(
     ]
     words = f"port {wanted.first} is taken on {some(taken, _SHOWN)}" if taken else ""
     if not port:
-        raise OsError(
+        raise HostError(
             "EP436 no port for the launcher is free on all nodes",
             words,
             "give network.ports another or a wider range, the same on all nodes",

@@ -2,8 +2,7 @@
 this node.
 
 Source: TensorFlow, "Distributed training", TF_CONFIG, and tf.train.ClusterSpec, where a mapping of
-  indexes to hosts
-replaces an incomplete list.
+indexes to hosts replaces an incomplete list.
 """
 
 from __future__ import annotations

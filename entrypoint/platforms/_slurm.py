@@ -2,9 +2,8 @@
 `r[1-2]n[08-11,20],login`, and of counts, such as `2(x3),1`.
 
 Sources: slurm.schedmd.com, "scontrol" (show hostnames) and "srun" (SLURM_TASKS_PER_NODE).
-  Containers do not have
-`scontrol`, so the lists are parsed here. Slurm never writes ranges with steps, and they are not
-supported.
+Containers do not have `scontrol`, so the lists are parsed here. Slurm never writes ranges with
+steps, and they are not supported.
 """
 
 from __future__ import annotations

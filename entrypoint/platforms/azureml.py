@@ -1,10 +1,9 @@
 """Azure Machine Learning jobs.
 
 Sources: "Distributed GPU training guide" for NODE_RANK, MASTER_ADDR and AZ_BATCH_MASTER_NODE, and
-  for MPI jobs with one
-process a node; "Azure Batch runtime environment variables" for AZ_BATCH_HOST_LIST and
-AZ_BATCH_NODE_LIST, on which its compute clusters run; public job scripts for AZUREML_NODE_COUNT,
-AZ_BATCHAI_TASK_INDEX and VC_WORKER_HOSTS (Kubernetes).
+for MPI jobs with one process a node; "Azure Batch runtime environment variables" for
+AZ_BATCH_HOST_LIST and AZ_BATCH_NODE_LIST, on which its compute clusters run; public job scripts for
+AZUREML_NODE_COUNT, AZ_BATCHAI_TASK_INDEX and VC_WORKER_HOSTS (Kubernetes).
 
 Not documented, and derived here: the master is node 0, and the others follow in the order of the
 list. If a node's rank differs, the roll call ends with an error that shows both. Not every kind of

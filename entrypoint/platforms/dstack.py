@@ -2,9 +2,8 @@
 of names.
 
 Sources: dstack's documentation, "Environment variables" and "Distributed tasks"; its runner for
-  empty values:
-DSTACK_NODES_IPS has an empty line for a node whose address is unknown. Line i is node i, and the
-first one is DSTACK_MASTER_NODE_IP.
+empty values: DSTACK_NODES_IPS has an empty line for a node whose address is unknown. Line i is node
+i, and the first one is DSTACK_MASTER_NODE_IP.
 """
 
 from __future__ import annotations

@@ -2,9 +2,8 @@
 kubernetes` writes.
 
 Sources: kubernetes.io, "Jobs" (completion mode) and "Job with Pod-to-Pod Communication" for
-  JOB_COMPLETION_INDEX and
-the host name `<job>-<index>`. No variable has the number of Pods or their Service: set
-ENTRYPOINT_HOSTS.
+JOB_COMPLETION_INDEX and the host name `<job>-<index>`. No variable has the number of Pods or their
+Service: set ENTRYPOINT_HOSTS.
 """
 
 from __future__ import annotations

@@ -1,22 +1,20 @@
 """Huawei Cloud ModelArts training jobs.
 
 Sources: "Managing Environment Variables of a Training Container" (develop-modelarts-0104) for MA_*
-  and VC_*; the boot
-file of the preset MPI image for MA_VJ_NAME's host name rule and for the order of the index
-variables; "TensorFlow" (preset image) for TF_PS_HOSTS, TF_WORKER_HOSTS and one parameter server a
-node; Volcano's svc plugin for VC_PS_*; "Enabling Dynamic Route Acceleration for Training Jobs"
-(develop-modelarts-0004) for RANK_AFTER_ACC; "Ascend logs" (develop-modelarts-0096) for
+and VC_*; the boot file of the preset MPI image for MA_VJ_NAME's host name rule and for the order of
+the index variables; "TensorFlow" (preset image) for TF_PS_HOSTS, TF_WORKER_HOSTS and one parameter
+server a node; Volcano's svc plugin for VC_PS_*; "Enabling Dynamic Route Acceleration for Training
+Jobs" (develop-modelarts-0004) for RANK_AFTER_ACC; "Ascend logs" (develop-modelarts-0096) for
 ma-pre-start.sh; mindspore-ai/models and OTC's "Permission denied" page for the names of its first
 version (DLS_*, BATCH_CUSTOM<N>_HOSTS).
 
 With ROUTE_PLAN=true and at least 3 nodes, the platform renumbers the nodes: RANK_AFTER_ACC is then
 this node's number, and MA_MASTER_INDEX the first worker. No node gets the numbers of all others
 (only the platform's API has them, ShowTrainingJobRoutePlan), and the roll call needs one order that
-all nodes know. So the order of VC_WORKER_HOSTS is
-used: a valid order, not the accelerated one. Using RANK_AFTER_ACC as well would mix two orders in
-  one job.
-If HCCL reads a rank table, its ranks are the table's, whatever the order here is. For the new
-order, set ENTRYPOINT_HOSTS in that order, and ENTRYPOINT_NODE_RANK to the value of RANK_AFTER_ACC.
+all nodes know. So the order of VC_WORKER_HOSTS is used: a valid order, not the accelerated one.
+Using RANK_AFTER_ACC as well would mix two orders in one job. If HCCL reads a rank table, its ranks
+are the table's, whatever the order here is. For the new order, set ENTRYPOINT_HOSTS in that order,
+and ENTRYPOINT_NODE_RANK to the value of RANK_AFTER_ACC.
 
 The boot of a preset image runs ma-pre-start.sh, next to the boot file, before that file: to install
 packages, and to "set global environment variables" for the training. In a custom image, such as

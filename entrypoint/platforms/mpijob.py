@@ -1,10 +1,9 @@
 """Kubeflow's MPIJob (mpi-operator v2beta1).
 
 Source: mpi-operator, pkg/controller/mpi_job_controller.go: K_MPI_JOB_ROLE in every container;
-  /etc/mpi/hostfile in the
-launcher's, as `host slots=N` for Open MPI and `host:N` for Intel MPI and MPICH; the host names
-`<job>-launcher` and `<job>-worker-<index>`; the ConfigMap `<job>-config`, which the hostfile is
-from.
+/etc/mpi/hostfile in the launcher's, as `host slots=N` for Open MPI and `host:N` for Intel MPI and
+MPICH; the host names `<job>-launcher` and `<job>-worker-<index>`; the ConfigMap `<job>-config`,
+which the hostfile is from.
 
 The launcher is in the hostfile, as its first line, only with `runLauncherAsWorker: true`. Workers
 do not know the other nodes, nor whether the launcher is one, so the number at the end of their name

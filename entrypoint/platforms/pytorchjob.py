@@ -1,10 +1,10 @@
 """Kubeflow's PyTorchJob (training-operator v1).
 
 Sources: training-operator, pkg/controller.v1/pytorch/envvar.go: PET_NNODES counts nodes;
-  PET_NODE_RANK, and RANK next
-to MASTER_ADDR, are this node's rank, the master's being 0; WORLD_SIZE counts processes, with "auto"
-as one, and is not read. master.go: MASTER_ADDR `<job>-master-0`. elastic.go: PET_RDZV_ENDPOINT, and
-PET_NNODES as `<min>:<max>` of the workers. common/job.go: each pod has a service of its name.
+PET_NODE_RANK, and RANK next to MASTER_ADDR, are this node's rank, the master's being 0; WORLD_SIZE
+counts processes, with "auto" as one, and is not read. master.go: MASTER_ADDR `<job>-master-0`.
+elastic.go: PET_RDZV_ENDPOINT, and PET_NNODES as `<min>:<max>` of the workers. common/job.go: each
+pod has a service of its name.
 
 The platform names only the master. The workers' names are derived, `<job>-worker-<index>`. Those of
 an elastic job are known if it has no master and min is max, which the operator writes for a policy

@@ -1,10 +1,9 @@
 """Amazon SageMaker training jobs.
 
 Sources: SageMaker's documentation, "How Amazon SageMaker AI Provides Training Information"
-  (resourceconfig.json, which
-is in every container) and the SageMaker Training Toolkit (SM_*, only in images that have it). Not
-documented, and derived here: the node with the lowest number is the first, so algo-2 comes before
-algo-10, although the file may list them in the order of text.
+(resourceconfig.json, which is in every container) and the SageMaker Training Toolkit (SM_*, only in
+images that have it). Not documented, and derived here: the node with the lowest number is the
+first, so algo-2 comes before algo-10, although the file may list them in the order of text.
 """
 
 from __future__ import annotations

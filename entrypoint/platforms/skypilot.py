@@ -2,9 +2,9 @@
 addresses instead of names.
 
 Sources: SkyPilot's documentation, "Distributed Multi-Node Jobs" and "Environment Variables and
-  Secrets". Line i of
-SKYPILOT_NODE_IPS is node i. The variables of the setup stage (SKYPILOT_SETUP_*), maybe in another
-order, are not read. No variable has a valid name for the job: SKYPILOT_TASK_ID contains `_`.
+Secrets". Line i of SKYPILOT_NODE_IPS is node i. The variables of the setup stage
+(SKYPILOT_SETUP_*), maybe in another order, are not read. No variable has a valid name for the job:
+SKYPILOT_TASK_ID contains `_`.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Slurm: one entrypoint on each node of a job step, as `srun --ntasks-per-node=1` starts it.
 
 Sources: slurm.schedmd.com, "srun" and "sbatch" (output environment variables) and "Heterogeneous
-  Jobs"; Slurm's
-src/common/env.c and slurmstepd for the variables that a step sets: SLURM_STEP_* and SLURM_NODEID,
-which in a step of several components of a heterogeneous job count all its nodes. SLURM_JOB_* and
-SLURM_NNODES may be the whole job's. SLURM_JOB_END_TIME is in Unix time, since Slurm 23.02.
+Jobs"; Slurm's src/common/env.c and slurmstepd for the variables that a step sets: SLURM_STEP_* and
+SLURM_NODEID, which in a step of several components of a heterogeneous job count all its nodes.
+SLURM_JOB_* and SLURM_NNODES may be the whole job's. SLURM_JOB_END_TIME is in Unix time, since Slurm
+23.02.
 """
 
 from __future__ import annotations

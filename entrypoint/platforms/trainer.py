@@ -1,12 +1,11 @@
 """Kubeflow Trainer v2 (TrainJob) with a torch, a JAX, an XGBoost or an MPI runtime.
 
 Sources: trainer, pkg/runtime/framework/plugins/torch/torch.go: PET_NNODES, PET_NODE_RANK,
-  PET_NPROC_PER_NODE and
-PET_MASTER_ADDR `<job>-node-0-0.<job>`; plugins/jax/jax.go: JAX_NUM_PROCESSES, one process a node,
-JAX_PROCESS_ID and JAX_COORDINATOR_ADDRESS, the same name with a port; plugins/xgboost/xgboost.go:
-DMLC_TRACKER_URI, the same name, DMLC_TASK_ID, which counts nodes, and DMLC_NUM_WORKER, which counts
-the GPUs of all nodes, or the nodes if they have none; JobSet for the host names
-`<jobset>-<group>-<job>-<pod>.<jobset>`.
+PET_NPROC_PER_NODE and PET_MASTER_ADDR `<job>-node-0-0.<job>`; plugins/jax/jax.go:
+JAX_NUM_PROCESSES, one process a node, JAX_PROCESS_ID and JAX_COORDINATOR_ADDRESS, the same name
+with a port; plugins/xgboost/xgboost.go: DMLC_TRACKER_URI, the same name, DMLC_TASK_ID, which counts
+nodes, and DMLC_NUM_WORKER, which counts the GPUs of all nodes, or the nodes if they have none;
+JobSet for the host names `<jobset>-<group>-<job>-<pod>.<jobset>`.
 
 torch, JAX and XGBoost get only the first node's name. The others' names are derived from it: the
 last number is the node's rank. The user's program starts XGBoost's workers and its tracker itself.

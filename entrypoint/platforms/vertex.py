@@ -1,9 +1,8 @@
 """Google Vertex AI custom training.
 
 Sources: Vertex AI, "Distributed training": the worker pools, "The format of CLUSTER_SPEC", and that
-  a Reduction
-Server, which is Google's own image, is a third pool. google.cloud.aiplatform.training_utils reads
-CLOUD_ML_JOB_ID.
+a Reduction Server, which is Google's own image, is a third pool.
+google.cloud.aiplatform.training_utils reads CLOUD_ML_JOB_ID.
 
 Nodes are the first two pools, the primary replica and the workers. The user chooses the role of the
 third and fourth (parameter servers, a Reduction Server, evaluators), and CLUSTER_SPEC does not show

@@ -1,12 +1,11 @@
 """Volcano jobs (batch.volcano.sh): a Pod of each replica of each task is a node.
 
 Sources: volcano.sh, "Job Plugins"; Volcano's pkg/controllers/job/plugins: `env` for VC_TASK_INDEX,
-  which counts within
-a task, and `svc` for VC_<TASK>_HOSTS, VC_<TASK>_NUM and /etc/volcano/<task>.host, which every Pod
-has of every task. A list that is too long for the environment is only in the file. Without the
-plugin `env` these files, which are mounted into every Pod, identify Volcano, and the host name
-identifies the Pod. The order of a job's tasks is unknown: they are sorted by name, with numbers in
-it as numbers, and parameter servers (`ps`) last.
+which counts within a task, and `svc` for VC_<TASK>_HOSTS, VC_<TASK>_NUM and
+/etc/volcano/<task>.host, which every Pod has of every task. A list that is too long for the
+environment is only in the file. Without the plugin `env` these files, which are mounted into every
+Pod, identify Volcano, and the host name identifies the Pod. The order of a job's tasks is unknown:
+they are sorted by name, with numbers in it as numbers, and parameter servers (`ps`) last.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Volcengine (BytePlus) machine learning platform: custom tasks.
 
 Source: its documentation, "List of common environment variables" (MLP_*); public job scripts for
-  MLP_GPU. Hosts of a
-role are IP addresses, and MLP_ROLE_INDEX counts among those of one role.
+MLP_GPU. Hosts of a role are IP addresses, and MLP_ROLE_INDEX counts among those of one role.
 
 Not documented, and derived here: nodes are numbered chief first, then workers, then parameter
 servers. The chief counts as a worker, and parameter servers need the launcher tensorflow; to give

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from entrypoint.base.errors import OsError
+from entrypoint.base.errors import HostError
 from entrypoint.base.kept import KEEPER
 from entrypoint.base.text import one_line
 from entrypoint.base.values import dataclass
@@ -34,7 +34,7 @@ class KeeperProcess:
     """
 
     def __init__(self) -> None:
-        """Start it. Raises RetryError if there is no process for it, OsError without a socket."""
+        """Start it. Raises RetryError if there is no process for it, HostError without a socket."""
         ours, theirs = socket.socketpair()
         theirs.set_inheritable(True)
         words = (sys.executable, "-I", "-S", KEEPER, str(theirs.fileno()))
@@ -43,7 +43,7 @@ class KeeperProcess:
         except BlockingIOError as error:
             raise cgroups.refused("process") from error
         except OSError as error:
-            raise OsError(
+            raise HostError(
                 "EP434 cannot start the keeper of the ranks",
                 error.strerror or "",
                 "raise the limit on processes or file handles",

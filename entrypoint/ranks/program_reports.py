@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from entrypoint.base.errors import OsError
+from entrypoint.base.errors import HostError
 from entrypoint.base.model import Facts, Plan
 from entrypoint.base.values import replace
 from entrypoint.job import events, messages
@@ -84,7 +84,7 @@ class ProgramReports:
         """Report that the keeper has ended, and all ranks with it: it was killed."""
         detail = "all programs and ranks of this node ended with it"
         hint = "find out what sends signals to all processes of this user, or uses up the memory"
-        error = OsError("EP434 the keeper of this node's ranks was killed", detail, hint)
+        error = HostError("EP434 the keeper of this node's ranks was killed", detail, hint)
         self._background(_raise(error))
 
     def _on_report(self, report: Any) -> None:

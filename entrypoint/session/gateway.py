@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from entrypoint.base.errors import OsError
+from entrypoint.base.errors import HostError
 from entrypoint.base.model import Facts, Node, Outcome, Plan, of_task
 from entrypoint.base.values import dataclass
 from entrypoint.job import events
@@ -68,7 +68,7 @@ class Gateway:
         self._endpoint.open(self.run_dir)
         port = self.port(this)
         if not is_free(port, this.address):
-            raise OsError(
+            raise HostError(
                 f"EP433 port {port} is taken (ssh.port)",
                 f"by {holder(port, this.address)}",
                 f"end it, or set another port: {self.spec.setting('ssh.port')}",
@@ -83,7 +83,7 @@ class Gateway:
         )
         self._endpoint.listen(self._sshd.process.pid)
         self.callbacks.background(
-            self._sshd.watch(lambda why: self._tell(events.Faulted(Outcome(OsError.status, why))))
+            self._sshd.watch(lambda why: self._tell(events.Faulted(Outcome(HostError.status, why))))
         )
 
     def port(self, node: Node) -> int:

@@ -1,10 +1,9 @@
 """paramiko's Transport, driven by the event loop instead of a thread of its own.
 
 paramiko reads a session in a thread that waits in recv() and wakes ten times a second. Here the
-same code runs in a
-greenlet: instead of waiting it switches to the event loop, which resumes it when bytes have
-  arrived. Everything runs in
-the loop's thread, so nothing here may block: bytes that cannot be sent yet are kept, up to a limit.
+same code runs in a greenlet: instead of waiting it switches to the event loop, which resumes it
+when bytes have arrived. Everything runs in the loop's thread, so nothing here may block: bytes that
+cannot be sent yet are kept, up to a limit.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ import socket
 import sys
 from collections.abc import Collection, Iterator
 
-from entrypoint.base.errors import OsError
+from entrypoint.base.errors import HostError
 from entrypoint.base.interfaces import ip
 from entrypoint.base.model import LaunchPort, NodeReport
 from entrypoint.base.values import replace
@@ -124,7 +124,7 @@ def offer(
         return replace(report, ports=tuple(free), holder=by)
     if free or not wanted.needed or report.not_ready:
         return report
-    error = OsError(
+    error = HostError(
         f"EP435 the launcher's port {wanted.first} is taken",
         f"by {by}",
         f"end it, or set another port: {spec.setting('port')}",

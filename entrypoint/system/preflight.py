@@ -9,7 +9,7 @@ import resource
 from pathlib import Path
 from typing import Any
 
-from entrypoint.base.errors import CantCreateError, EntrypointError, OsError
+from entrypoint.base.errors import CantCreateError, EntrypointError, HostError
 from entrypoint.base.model import Plan
 from entrypoint.base.text import count
 from entrypoint.plan import limits
@@ -28,7 +28,7 @@ def check(plan: Plan, root: Path = ROOT) -> list[str]:
     """Raise this process's soft limits, which what it starts inherits; check the limits of this
     host, and return the warnings.
 
-    Raises CantCreateError if the run directory's file system is full or read-only, OsError if
+    Raises CantCreateError if the run directory's file system is full or read-only, HostError if
     there are too few file handles; if both, the message has both.
     """
     topology = plan.topology
@@ -43,7 +43,7 @@ def check(plan: Plan, root: Path = ROOT) -> list[str]:
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     handles = limits.file_handles(plan, topology.me, soft)
     if handles.level == "error":
-        errors.append(OsError("EP420 too few file handles", handles.detail, handles.fix))
+        errors.append(HostError("EP420 too few file handles", handles.detail, handles.fix))
     if errors:
         raise type(errors[0])("; ".join(map(str, errors)))
     shm = limits.shared_memory(topology.this.slots, topology.device.count, **shared_memory(root))

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
-from entrypoint.base.errors import CantCreateError, ConfigError, OsError
+from entrypoint.base.errors import CantCreateError, ConfigError, HostError
 from entrypoint.base.model import Facts
 from entrypoint.base.secret import is_secret
 from entrypoint.base.values import dataclass
@@ -64,7 +64,7 @@ class Sshd:
         """Start it and prove that it answers, unless it did in an earlier attempt; `logged` gets
         each line of its log.
 
-        Raises ConfigError if the image has no sshd or it will not let this user in, OsError with
+        Raises ConfigError if the image has no sshd or it will not let this user in, HostError with
         the last lines of sshd's log if it does not start.
         """
         program = check(facts)
@@ -138,9 +138,9 @@ class Sshd:
             if text.startswith("Server listening on") and not self._listening.done():
                 self._listening.set_result(None)
 
-    def _failure(self, summary: str, detail: str) -> OsError:
+    def _failure(self, summary: str, detail: str) -> HostError:
         detail = ": ".join(filter(None, (detail, "; ".join(self._last))))
-        return OsError(f"EP433 {summary}", detail, f"is port {self.port} free? See ssh.port")
+        return HostError(f"EP433 {summary}", detail, f"is port {self.port} free? See ssh.port")
 
     async def watch(self, died: Callable[[str], None]) -> None:
         """Call `died` with a message if sshd ends before `stop`."""

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from entrypoint.base.errors import OsError
+from entrypoint.base.errors import HostError
 from entrypoint.base.model import Facts
 from entrypoint.system import sshd
 from tests.cluster import free_port
@@ -62,7 +62,7 @@ def test_one_that_answered_in_an_earlier_attempt_is_not_asked(tmp_path: Path) ->
 
 
 def test_another_program_on_its_port_is_not_sshd(tmp_path: Path) -> None:
-    with pytest.raises(OsError, match="is answered by something else"):
+    with pytest.raises(HostError, match="is answered by something else"):
         start(tmp_path, [b"HTTP/1.0 400\r\n"])
 
 
@@ -70,7 +70,7 @@ def test_an_sshd_that_never_lets_anyone_in_is_said_to(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sshd, "_UP", 1.0)
-    with pytest.raises(OsError, match="sshd does not answer"):
+    with pytest.raises(HostError, match="sshd does not answer"):
         start(tmp_path, [b""] * 1000)
 
 

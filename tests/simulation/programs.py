@@ -50,7 +50,7 @@ class Process:
     started: float = 0.0
 
 
-# The processes below a supervisor, whose group is 1: a shell, and its program, behind timeout(1) in
+# The processes below the keeper, of a rank whose group is 1: a shell, and its program, behind timeout(1) in
 # another group.
 _GROUP, _WRAPPER, _PROGRAM = 1, 11, 12
 _APART = {
@@ -65,7 +65,7 @@ _TOGETHER = {_PROGRAM: ("python", ["S", "1", "1"])}
 
 
 def times_heard(apart: bool) -> int:
-    """How often the program has SIGTERM, sent to its supervisor's group, which the supervisor
+    """How often the program has SIGTERM, sent to its rank's group, which the keeper
     passes on (below.py).
 
     A wrapper in another group passes it on, too, if it is told."""

@@ -2,8 +2,8 @@
 they are.
 
 expect.yaml: `chosen` (what is recognised; the folder's device where not given), and either the
-  fields of the Device,
-all of them but those that have their default, or `error` with its exact text and `status`.
+fields of the Device, all of them but those that have their default, or `error` with its exact text
+and `status`.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 they are.
 
 expect.yaml: `chosen` (who is recognised; the folder's platform where not given), and either the
-  fields of the Site,
-all of them but those that have their default, or `error` with its exact text and `status`. Instead
-of both files, recognized.yaml holds what `entrypoint facts` printed in such a container.
+fields of the Site, all of them but those that have their default, or `error` with its exact text
+and `status`. Instead of both files, recognized.yaml holds what `entrypoint facts` printed in such a
+container.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from entrypoint.base.errors import OsError, SpecError
+from entrypoint.base.errors import HostError, SpecError
 from entrypoint.base.model import Facts, LaunchPort, Members, NodeReport, Plan
 from entrypoint.base.values import replace
 from entrypoint.plan import settle
@@ -217,5 +217,5 @@ def test_the_log_names_who_has_the_default() -> None:
 @pytest.mark.parametrize("ports", [((), None, None), ((6060, 20000), (20001,), (20000,))])
 def test_no_common_port_is_an_error(ports: tuple[tuple[int, ...] | None, ...]) -> None:
     made = plan(job("launcher: torchrun\n"))
-    with pytest.raises(OsError, match=r"EP436 no port for the launcher is free on all nodes"):
+    with pytest.raises(HostError, match=r"EP436 no port for the launcher is free on all nodes"):
         choose(made.launch.port, made.topology, offers(*ports))

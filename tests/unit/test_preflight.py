@@ -11,7 +11,7 @@ import pytest
 
 from entrypoint import plan as planning
 from entrypoint import spec as specs
-from entrypoint.base.errors import CantCreateError, OsError
+from entrypoint.base.errors import CantCreateError, HostError
 from entrypoint.base.model import Device, Facts, Members, Node, NodeReport, Plan, Topology
 from entrypoint.base.values import replace
 from entrypoint.plan.limits import open_files
@@ -98,7 +98,7 @@ def test_too_few_file_handles(
     plan = draft(topology(tmp_path, nodes, slots))
     handles[:] = needed - 1, needed - 1
     with pytest.raises(
-        OsError,
+        HostError,
         match=(
             rf"EP420 too few file handles \| {needed - 1} may be open, needed: {needed} \(nodes: "
         ),

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from entrypoint import __version__, spec
-from entrypoint.base.errors import OsError
+from entrypoint.base.errors import HostError
 from entrypoint.base.model import Interface, NodeReport, Outcome
 from entrypoint.base.phases import Phase
 from entrypoint.base.values import replace
@@ -109,7 +109,7 @@ def test_a_call_of_another_leader_does_not_end_a_job_that_has_started() -> None:
     [
         None,
         Outcome(73, "the disk is full"),
-        Outcome(OsError.status, "EP460 a node is not healthy", cause=UNHEALTHY),
+        Outcome(HostError.status, "EP460 a node is not healthy", cause=UNHEALTHY),
     ],
 )
 @pytest.mark.parametrize("interface", [None, Interface("eth1", "10.0.0.3", "10.0.0.0/24")])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from entrypoint.base.cause import Cause
-from entrypoint.base.errors import OsError
+from entrypoint.base.errors import HostError
 from entrypoint.base.model import Device, Members, Node, NodeReport, Outcome, Topology
 from entrypoint.base.values import replace
 from entrypoint.job.membership.team import Team
@@ -70,7 +70,7 @@ def test_a_node_that_is_to_blame_twice_never_works_again() -> None:
     assert once.choose(JOB, ALL, {}).nodes == (0, 1, 2)
     twice = once.blame(JOB, failed(ECC))
     assert twice.choose(JOB, ALL, {}).nodes == (0, 3, 2)
-    with pytest.raises(OsError) as error:
+    with pytest.raises(HostError) as error:
         twice.choose(JOB, {0, 1, 2}, {})
     assert (
         str(error.value) == "EP622 only 2 nodes of the 3 that are needed can work | worker-1 (h1):"

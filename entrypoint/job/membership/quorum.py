@@ -196,7 +196,7 @@ class Quorum:
     def choose(self, members: Members) -> Go | Refuse:
         """Choose the team, once enough nodes have answered. `members`: what they report.
 
-        Raises OsError if too few nodes can work.
+        Raises HostError if too few nodes can work.
         """
         refusal = not_ready(self._topology, members)
         return Refuse(refusal) if refusal else Go()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 
 from entrypoint.base.cause import REASON, Exclusion
-from entrypoint.base.errors import OsError
+from entrypoint.base.errors import HostError
 from entrypoint.base.model import Outcome, Topology
 from entrypoint.base.text import count, one_line
 from entrypoint.base.values import dataclass, field, replace
@@ -111,11 +111,11 @@ class Team:
         """Return the team of the next start, out of the nodes that are ready. `unready`: why others
         are not.
 
-        Raises OsError if they are too few.
+        Raises HostError if they are too few.
         """
         able = [node for node in sorted(ready) if self.can_work(node)]
         if len(able) < len(self.nodes):
-            raise OsError(
+            raise HostError(
                 f"EP622 only {count(len(able), 'node')} of the {len(self.nodes)} that are needed"
                 " can work",
                 "; ".join(f"{topology.name(node)}: {why}" for node, why in self.reasons.items()),

@@ -43,30 +43,30 @@ class StallDetector(Part):
 
     def begin(self) -> None:
         """Ranks run from now on."""
-        self._began = self._machine.now
+        self._began = self._scheduler.now
         self._plan_look()
 
     def _plan_look(self) -> None:
         if self._limit:
             left = self._next - self._seconds()
-            self._machine.after(min(self._limit / 4, 10.0, max(_SOON, left)), self._look)
+            self._scheduler.after(min(self._limit / 4, 10.0, max(_SOON, left)), self._look)
         elif self._by_line:  # steps are wanted, nothing is done about a stall
-            self._machine.after(10.0, self._look)
+            self._scheduler.after(10.0, self._look)
 
     def _look(self) -> None:
         if self._state.outcome is None:
-            self._talk.tell(self._me, messages.Ping(0))
+            self._outbox.tell(self._me, messages.Ping(0))
             self._plan_look()
 
     def _seconds(self) -> float:
         """Return for how long the job has made no progress."""
-        now = self._machine.now
+        now = self._scheduler.now
         by_line, idle = self._by_line, min(self._idle.values(), default=0.0)
         return min(self.steps.idle(now, self._began) if by_line else idle, now - self._grew)
 
     def grew(self) -> None:
         """A checkpoint grows: the job makes progress, though no rank prints."""
-        self._grew = self._machine.now
+        self._grew = self._scheduler.now
 
     def heard(self, node: int, idle: float) -> None:
         """A node has answered a ping. Ask all once the job seems to have stalled: their last
@@ -79,20 +79,20 @@ class StallDetector(Part):
             self._next = self._limit
         elif seconds >= self._next and not self._asks:
             self._asks = True
-            self._talk.ask_all_they_know(self._confirm)
+            self._outbox.ask_all_they_know(self._confirm)
 
     def take(self, node: int, message: Any) -> None:
         """A node reports the steps or the stacks of its ranks."""
         if isinstance(message, messages.Steps):
-            self.steps.take(node, message.ranks, self._machine.now)
-        elif self._talk.is_open(messages.RankStacks):
+            self.steps.take(node, message.ranks, self._scheduler.now)
+        elif self._outbox.is_open(messages.RankStacks):
             self._stacks[node] = message.stacks
-            self._talk.note(node, messages.RankStacks)
+            self._outbox.note(node, messages.RankStacks)
 
     def lose(self, node: int) -> None:
         """What it reported last counts no longer."""
         self._idle.pop(node, None)
-        self.steps.lose(node, self._machine.now)
+        self.steps.lose(node, self._scheduler.now)
 
     def _confirm(self) -> None:
         """All nodes have reported what they know: show the stacks if the job has stalled. Where it
@@ -102,7 +102,7 @@ class StallDetector(Part):
             return
         self._next += self._limit if self._stops else math.inf
         reason = self._reason()
-        self._machine.log(f"EP610 {reason}; this is what they do:")
+        self._scheduler.log(f"EP610 {reason}; this is what they do:")
         self.show(lambda report: self._shown(reason, report))
 
     def _reason(self) -> str:
@@ -111,7 +111,7 @@ class StallDetector(Part):
             grown = f", and {path} has not grown," if path else ""
             return f"no rank has printed anything{grown} for {duration(self._seconds())}"
         host = self._topology.name
-        return self.steps.words(self._machine.now, self._limit, self._began, host)
+        return self.steps.words(self._scheduler.now, self._limit, self._began, host)
 
     def show(self, then: Callable[[HangReport], None]) -> None:
         """Have all nodes read the stacks of their ranks, and `then` called with what they say. One
@@ -119,9 +119,9 @@ class StallDetector(Part):
         self._shows.append(then)
         if len(self._shows) == 1:
             self._stacks = {}
-            self._talk.forget(answer=messages.RankStacks)
-            self._talk.expect(messages.RankStacks, _SHOWN, self._judge)
-            self._talk.tell_all(messages.Stacks())
+            self._outbox.forget(answer=messages.RankStacks)
+            self._outbox.expect(messages.RankStacks, _SHOWN, self._judge)
+            self._outbox.tell_all(messages.Stacks())
 
     def _judge(self) -> None:
         from entrypoint.job.stall.judge import judge  # most jobs never hang
@@ -140,13 +140,13 @@ class StallDetector(Part):
         if self._state.outcome is not None:
             why = "the job ends"
         if why:
-            self._machine.act(actions.ShowStacks((), why))
+            self._scheduler.act(actions.ShowStacks((), why))
         else:
-            self.show(lambda report: self._machine.act(actions.ShowStacks(report.lines)))
+            self.show(lambda report: self._scheduler.act(actions.ShowStacks(report.lines)))
 
     def _shown(self, reason: str, report: HangReport) -> None:
         for line in report.lines:
-            self._machine.log(line)
+            self._scheduler.log(line)
         seconds = self._seconds()
         if not self._stops or self._state.outcome is not None or seconds < self._limit:
             return
@@ -159,4 +159,4 @@ class StallDetector(Part):
             self._decide(outcome)
         else:
             most = duration(_WHOLE * self._limit)
-            self._machine.log(f"the job continues, since no rank differs; it ends after {most}")
+            self._scheduler.log(f"the job continues, since no rank differs; it ends after {most}")

@@ -2,10 +2,9 @@
 controllers.
 
 Sources: JobSet's api/jobset/v1alpha2 and its webhook (names of Pods); Volcano's pkg/controllers/job
-  (plugins svc and
-env, policies); mpi-operator's pkg/controller/mpi_job_controller.go (Service, runLauncherAsWorker);
-Kubeflow Trainer's pkg/apis/trainer/v1alpha1 and pkg/runtime/framework/plugins (names as JobSet's;
-RuntimePatches since 2.2).
+(plugins svc and env, policies); mpi-operator's pkg/controller/mpi_job_controller.go (Service,
+runLauncherAsWorker); Kubeflow Trainer's pkg/apis/trainer/v1alpha1 and pkg/runtime/framework/plugins
+(names as JobSet's; RuntimePatches since 2.2).
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 operator.
 
 Sources: kubernetes.io, "Jobs" (completion mode, Pod failure policy), "DNS for Services and Pods",
-  "Network Policies".
-Kubernetes 1.31 or newer, where the failure policy is stable. For other forms see _kinds.py.
+"Network Policies". Kubernetes 1.31 or newer, where the failure policy is stable. For other forms
+see _kinds.py.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 command.
 
 Sources: ModelArts' API reference, "Creating a Training Job" (POST /v2/{project_id}/training-jobs)
-  and "Using a Custom
-Image to Create a Training Job"; "Code Directory" for the place of the code in the containers.
+and "Using a Custom Image to Create a Training Job"; "Code Directory" for the place of the code in
+the containers.
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
 """A batch script for Slurm's sbatch: one entrypoint on each node, started by srun.
 
 Sources: slurm.schedmd.com, "sbatch", "srun", "scancel" and "scontrol"; github.com/NVIDIA/pyxis,
-  "Usage"; apptainer.org,
-"apptainer exec". For the receivers of signals: Slurm's slurmd/req.c (all steps and the batch shell
-get SIGTERM when a job is cancelled) and srun's launch.c (srun kills its step when it gets SIGTERM
-itself).
-For a node that fails: slurmctld's job_mgr.c and step_mgr.c (job and step are killed, each unless it
-has --no-kill) and srun's step_launch.c (its tasks count as ended, and their status is none).
+"Usage"; apptainer.org, "apptainer exec". For the receivers of signals: Slurm's slurmd/req.c (all
+steps and the batch shell get SIGTERM when a job is cancelled) and srun's launch.c (srun kills its
+step when it gets SIGTERM itself). For a node that fails: slurmctld's job_mgr.c and step_mgr.c (job
+and step are killed, each unless it has --no-kill) and srun's step_launch.c (its tasks count as
+ended, and their status is none).
 """
 
 from __future__ import annotations
