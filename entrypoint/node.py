@@ -438,12 +438,12 @@ class Loop:
         return offer(self._spec, self._draft.launch.port, report, leader, is_shared)
 
     def _why_not_ready(self) -> Outcome | None:
-        """Why this node cannot take part, or cannot start the launcher's programs."""
+        """Return why this node cannot take part, or cannot start the launcher's programs."""
         return self._not_ready or checks.launcher(self._facts, self._draft.launch)
 
     def _busy_with(self, first: Any) -> str:
-        """Why a new session, which begins with this message, may not replace the present one. A
-        leader answers any."""
+        """Return why a new session, which begins with this message, may not replace the present
+        one. A leader answers any."""
         return (
             self.machine.busy(first, time.monotonic()) if isinstance(self.machine, Worker) else ""
         )

@@ -45,7 +45,7 @@ class Cause:
 
     @property
     def is_infrastructure(self) -> bool:
-        """Whether it is certain that not the program failed, and that a retry may help."""
+        """Return whether it is certain that not the program failed, and that a retry may help."""
         return self.certainty == "high" and self.retry in ("same", "elsewhere")
 
 

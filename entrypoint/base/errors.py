@@ -70,7 +70,7 @@ class EntrypointError(Exception):
 
     @property
     def outcome(self) -> Outcome:
-        """How a node ends because of it."""
+        """Return how a node ends because of it."""
         return Outcome(self.status, str(self))
 
     def lines(self) -> list[str]:

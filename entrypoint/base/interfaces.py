@@ -90,8 +90,8 @@ def of_node(report: NodeReport, wanted: str = "") -> str:
 
 
 def of_all(reports: Sequence[NodeReport], wanted: str = "") -> str:
-    """What Open MPI takes them by on all nodes: one name, else networks, since names differ. "" for
-    no choice."""
+    """Return what Open MPI takes them by on all nodes: one name, else networks, since names differ.
+    "" for no choice."""
     chosen = [report.interface for report in reports if report.interface]
     if len(chosen) < len(reports) or not any(of_node(report, wanted) for report in reports):
         return ""

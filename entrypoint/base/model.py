@@ -145,7 +145,7 @@ class Access:
 
     @property
     def in_compose(self) -> bool:
-        """Whether a compose file can give such cards."""
+        """Return whether a compose file can give such cards."""
         return bool(self.driver or self.card)
 
 
@@ -165,7 +165,7 @@ def of_task(port: int, task: str) -> int:
 
 
 def node_name(label: str, host: str) -> str:
-    """What messages call a node: its label, with its host name if that is another: `worker-3
+    """Return what messages call a node: its label, with its host name if that is another: `worker-3
     (gpu-17)`."""
     return label if label == host else f"{label} ({host})"
 
@@ -185,17 +185,17 @@ class Node:
 
     @property
     def where(self) -> str:
-        """Where the other nodes reach it: its fixed address, else its name."""
+        """Return where the other nodes reach it: its fixed address, else its name."""
         return self.address or self.host
 
     @property
     def label(self) -> str:
-        """What people call it, such as `worker-3`."""
+        """Return what people call it, such as `worker-3`."""
         return f"{self.task}-{self.index}"
 
     @property
     def name(self) -> str:
-        """What messages call it: `worker-3 (gpu-17)`."""
+        """Return what messages call it: `worker-3 (gpu-17)`."""
         return node_name(self.label, self.host)
 
 
@@ -291,7 +291,7 @@ class Topology:
 
     @property
     def of_attempt(self) -> str:
-        """What the names of this attempt's logs end with: nothing for the first one."""
+        """Return what the names of this attempt's logs end with: nothing for the first one."""
         return f"-attempt-{self.attempt}" if self.attempt > 1 else ""
 
     @property
@@ -304,7 +304,7 @@ class Topology:
 
     @property
     def report(self) -> NodeReport:
-        """What this node said at the roll call."""
+        """Return what this node said at the roll call."""
         return self.members.reports[self.me]
 
     @property
@@ -316,11 +316,12 @@ class Topology:
         return len(self.nodes) > 1
 
     def origin(self, field: str) -> str:
-        """Where a field comes from; "" where that is not known."""
+        """Return where a field comes from; "" where that is not known."""
         return str(self.origins.get(field, ""))
 
     def name(self, rank: int) -> str:
-        """What messages call a node: `worker-3 (gpu-17)`; the only one of a job by its host."""
+        """Return what messages call a node: `worker-3 (gpu-17)`; the only one of a job by its
+        host."""
         return self.nodes[rank].name if self.has_peers else self.nodes[rank].host
 
     @property
@@ -330,7 +331,7 @@ class Topology:
 
     @property
     def working(self) -> int:
-        """How many nodes work at a time."""
+        """Return how many nodes work at a time."""
         return len(self.nodes) - self.spares
 
     @property
@@ -340,7 +341,7 @@ class Topology:
 
     @property
     def first_rank(self) -> int:
-        """How many ranks the nodes before this one have."""
+        """Return how many ranks the nodes before this one have."""
         return sum(node.slots for node in self.nodes[: self.me])
 
 
@@ -410,8 +411,8 @@ class LaunchRanks:
 
     @property
     def reported(self) -> int:
-        """How many ranks the nodes report the start and the end of; 0 where only programs are
-        reported."""
+        """Return how many ranks the nodes report the start and the end of; 0 where only programs
+        are reported."""
         return self.count or 0 if self.kind.report_ends else 0
 
 
@@ -528,13 +529,13 @@ class Plan:
 
     @property
     def admits_late(self) -> bool:
-        """Whether nodes may come later than the start."""
+        """Return whether nodes may come later than the start."""
         return self.launch.min_nodes is not None or self.topology.spares > 0
 
     @property
     def task(self) -> str:
-        """What all nodes must agree to do: `mpirun`, `mpirun after netcheck`, `mpirun (check)`,
-        `mpirun, spares: 1`."""
+        """Return what all nodes must agree to do: `mpirun`, `mpirun after netcheck`, `mpirun
+        (check)`, `mpirun, spares: 1`."""
         spares = self.topology.spares
         task = f"{self.launcher}, spares: {spares}" if spares else self.launcher
         if self.inquiry is None:
@@ -547,12 +548,12 @@ class Plan:
 
     @property
     def roll_call(self) -> Literal["none", "required"]:
-        """Whether the nodes call each other, in a word for people."""
+        """Return whether the nodes call each other, in a word for people."""
         return "required" if self.mode == "coordinated" else "none"
 
     @property
     def leads(self) -> bool:
-        """Whether this node decides: it is the first one, or there is no roll call."""
+        """Return whether this node decides: it is the first one, or there is no roll call."""
         return self.topology.is_leader or self.mode != "coordinated"
 
     @property
@@ -565,7 +566,7 @@ class Plan:
 
     @property
     def ranks(self) -> int:
-        """How many ranks the launchers of all nodes start; a program may start more."""
+        """Return how many ranks the launchers of all nodes start; a program may start more."""
         if self.launch.ranks.count is not None:
             return self.launch.ranks.count
         return len(self.launch.programs) * self.topology.working

@@ -126,5 +126,5 @@ class Span:
 
     @property
     def seconds(self) -> float:
-        """How long it took."""
+        """Return how long it took."""
         return self.end - self.start

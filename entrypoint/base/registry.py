@@ -37,7 +37,8 @@ def also(kind: str) -> dict[str, str]:
 
 
 def access(device: str) -> Access:
-    """What gives containers the cards of a device; nothing does where its adapter does not say."""
+    """Return what gives containers the cards of a device; nothing does where its adapter does not
+    say."""
     return getattr(load("devices", device), "ACCESS", Access())
 
 

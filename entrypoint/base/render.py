@@ -141,7 +141,7 @@ def _written(language: str, value: object) -> str:
 
 
 def holds_only_values(text: str) -> bool:
-    """Whether a template needs no Jinja: it has no statement, no comment and no other
+    """Return whether a template needs no Jinja: it has no statement, no comment and no other
     expression."""
     return not re.search(r"\{[{%#]", _VALUE.sub("", text))
 

@@ -77,13 +77,13 @@ class Secret:
 
 @functools.lru_cache(maxsize=1024)  # the ranks of a node have the same variables
 def is_secret(name: str) -> bool:
-    """Whether a value of that name may be a secret, so that nothing shows it."""
+    """Return whether a value of that name may be a secret, so that nothing shows it."""
     return bool(re.search(_SECRET, name)) and not re.fullmatch(_NO_SECRET, name)
 
 
 def hides(name: str, value: str) -> bool:
-    """Whether nothing shows this value: it may be a secret, also one in the place of its file's
-    name: of a path, the part after `/./`."""
+    """Return whether nothing shows this value: it may be a secret, also one in the place of its
+    file's name: of a path, the part after `/./`."""
     value = value.rpartition("/./")[2]
     if is_secret(name) or "PRIVATE KEY-----" in value or _without_tokens(value) != value:
         return True
@@ -173,8 +173,8 @@ def _values(env: frozenset[tuple[str, str]]) -> list[str]:
 
 
 def weakness(secret: bytes) -> tuple[str, str] | None:
-    """Why this cannot be a job's secret: what is wrong and what was seen of it; None where nothing
-    is."""
+    """Return why this cannot be a job's secret: what is wrong and what was seen of it; None where
+    nothing is."""
     if len(secret) < MIN_BYTES:
         return f"a secret has at least {MIN_BYTES} bytes", f"{len(secret)} bytes"
     if len(set(secret)) < _DIFFERENT:

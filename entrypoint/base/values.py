@@ -40,7 +40,7 @@ else:
             self.compare = compare
 
         def value(self) -> Any:
-            """What the field holds where nothing was given."""
+            """Return what the field holds where nothing was given."""
             if self.default_factory is not None:
                 return self.default_factory()
             if self.default is _MISSING:
@@ -54,7 +54,7 @@ else:
         return getattr(value, _FIELDS)
 
     def is_dataclass(value: Any) -> bool:
-        """Whether it is one, or an instance of one."""
+        """Return whether it is one, or an instance of one."""
         return hasattr(value, _FIELDS)
 
     def replace(value: Any, /, **changes: Any) -> Any:

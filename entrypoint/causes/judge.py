@@ -75,7 +75,7 @@ class Match(NamedTuple):
 
     @property
     def is_own_mistake(self) -> bool:
-        """Whether it certainly shows a mistake of the program."""
+        """Return whether it certainly shows a mistake of the program."""
         row = self.signature
         is_sure = row.certainty == "high" and self.is_report
         about = row.role, row.blame, row.retry

@@ -216,6 +216,6 @@ class Attempt(Part):
         return self._monitor.holds(outcome) or self._inquiry.begin(True, self._members, outcome)
 
     def may_run(self) -> bool:
-        """Whether programs may run on some node, though none has failed."""
+        """Return whether programs may run on some node, though none has failed."""
         serves = self._launch.awaited is not None or self._launch.ends_with_first
         return self._monitor.runs_here or serves or bool(self._membership.participants.late())

@@ -144,7 +144,7 @@ class Ending(Part):
             self._denied = self._denied or outcome
 
     def _is_first(self) -> bool:
-        """Whether the first rank's success is the outcome, whatever one other node does."""
+        """Return whether the first rank's success is the outcome, whatever one other node does."""
         is_success = self._outcome is not None and not self._outcome.status
         return is_success and self._state.plan.launch.ends_with_first
 

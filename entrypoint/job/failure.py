@@ -85,14 +85,14 @@ class RankReports:
         self.ended[rank] = status
 
     def all_started(self) -> bool:
-        """Whether the ranks that were asked for have started."""
+        """Return whether the ranks that were asked for have started."""
         while self._first in self.placed:
             self._first += 1
         return self._first >= self.asked
 
     def all_well(self) -> bool:
-        """Whether every rank has started and ended with 0: no later end of the launcher changes
-        that."""
+        """Return whether every rank has started and ended with 0: no later end of the launcher
+        changes that."""
         return self.all_started() and len(self.ended) >= len(self.placed) and not self._failed
 
     def above_slots(self, own: str) -> list[str]:
@@ -111,7 +111,7 @@ class RankReports:
         ]
 
     def words(self) -> str:
-        """How many ranks were started, and where: `1 of 4 ranks | 1 rank on 1 node: a 0`."""
+        """Return how many ranks were started, and where: `1 of 4 ranks | 1 rank on 1 node: a 0`."""
         ran = placement(self.placed) if self.placed else "none ran"
         return f"{len(self.placed)} of {count(self.asked, 'rank')} | {ran}"
 
@@ -143,13 +143,14 @@ def unhealthy(problem: str) -> Outcome:
 
 
 def is_unhealthy(outcome: Outcome) -> bool:
-    """Whether a node has not passed its gate: the job may run if another one takes its place."""
+    """Return whether a node has not passed its gate: the job may run if another one takes its
+    place."""
     return outcome.cause is not None and outcome.cause.slug == UNHEALTHY.slug
 
 
 def reopens(not_ready: Outcome | None, failure: Outcome) -> bool:
-    """Whether a node that could not be opened for logins, for this reason, opens in another run
-    directory.
+    """Return whether a node that could not be opened for logins, for this reason, opens in another
+    run directory.
 
     Else the other nodes would hear nothing of the failure, and wait for it. What was known before
     is the reason still.
@@ -158,8 +159,9 @@ def reopens(not_ready: Outcome | None, failure: Outcome) -> bool:
 
 
 def ended(what: str, status: int, why: str = "") -> str:
-    """How something ended, in words; `why` may be a whole message. Of a status above 128 nobody
-    knows whether a signal has ended it, or a command of its shell, or it has exited with that."""
+    """Return how something ended, in words; `why` may be a whole message. Of a status above 128
+    nobody knows whether a signal has ended it, or a command of its shell, or it has exited with
+    that."""
     if why.startswith("EP"):
         return why
     name = signal_name(status - 128)
@@ -207,7 +209,7 @@ def difference(ours: object, here: str, theirs: object, there: str) -> str:
 
 
 def placement(placed: Mapping[int, str]) -> str:
-    """Where the ranks run, from rank -> host: `4 ranks on 2 nodes: a 0-1, b 2-3`."""
+    """Return where the ranks run, from rank -> host: `4 ranks on 2 nodes: a 0-1, b 2-3`."""
     used: dict[str, list[int]] = {}
     for rank, host in sorted(placed.items()):
         used.setdefault(host, []).append(rank)
@@ -251,8 +253,8 @@ def _placed(reason: str, where: str) -> str:
 
 
 def everywhere(nodes: Sequence[Node], awaited: Sequence[int] | None) -> str:
-    """Where a successful job ran: `all 2 nodes`, `worker-0` if only its end counts, or `all 3
-    workers`."""
+    """Return where a successful job ran: `all 2 nodes`, `worker-0` if only its end counts, or `all
+    3 workers`."""
     counted = nodes if awaited is None else [nodes[rank] for rank in awaited]
     if len(counted) == 1:
         return counted[0].label

@@ -77,7 +77,7 @@ def follow(
 
 
 def _is_followed(outcome: Outcome, on: str) -> bool:
-    """Whether the job boots again after this outcome. An end by a signal was asked for."""
+    """Return whether the job boots again after this outcome. An end by a signal was asked for."""
     if not outcome.program:
         return outcome.status == RetryError.status
     if on == "any":
@@ -86,8 +86,8 @@ def _is_followed(outcome: Outcome, on: str) -> bool:
 
 
 def pays_off(then: History, restarts: RestartsSpec) -> bool:
-    """Whether the attempt with this history is made. Only a leader decides that: a worker alone
-    does not know what progress the other nodes have seen."""
+    """Return whether the attempt with this history is made. Only a leader decides that: a worker
+    alone does not know what progress the other nodes have seen."""
     return not restarts.without_progress or then.without_progress < restarts.without_progress
 
 
@@ -112,7 +112,7 @@ def missing_progress(spec: JobSpec) -> str:
 
 
 def is_time_progress(spec: JobSpec) -> bool:
-    """Whether the time that ranks run is progress: if the spec declares nothing else."""
+    """Return whether the time that ranks run is progress: if the spec declares nothing else."""
     restarts = spec.restarts
     declared = restarts.progress is not None or spec.stall.line is not None
     return restarts.without_progress > 0 and not declared

@@ -108,7 +108,7 @@ class InquiryDriver(Part):
         return True
 
     def has_asked(self, node: int, number: int) -> bool:
-        """Whether this node was asked the question of that number."""
+        """Return whether this node was asked the question of that number."""
         return number < len(self._asked) and self._asked[number] == node
 
     def answered(self, node: int, reply: messages.Reply) -> None:

@@ -49,12 +49,12 @@ class LaunchMonitor(Part):
         self._asked: set[int] = set()  # nodes whose agent waits for an answer
 
     def runs_on(self, rank: int, host: str) -> bool:
-        """Whether that host is the one that has reported this rank's start."""
+        """Return whether that host is the one that has reported this rank's start."""
         return self.heard.placed.get(rank) == host
 
     def run_on(self, message: Any, host: str) -> bool:
-        """Whether that host is one that has reported the starts of all ranks in this message; where
-        no rank reports its start, nobody can say so."""
+        """Return whether that host is one that has reported the starts of all ranks in this
+        message; where no rank reports its start, nobody can say so."""
         named = getattr(message, "stacks", getattr(message, "ranks", ()))
         ranks = {row[0] if isinstance(row, tuple) else row.rank for row in named} - {-1}
         return not self._launch.kind.report_ends or all(self.runs_on(rank, host) for rank in ranks)

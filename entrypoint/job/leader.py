@@ -108,11 +108,11 @@ class Leader:
 
     @property
     def wake(self) -> float:
-        """When `handle` is to be called at the latest."""
+        """Return when `handle` is to be called at the latest."""
         return self._scheduler.wake
 
     def handle(self, event: Any, now: float) -> list[Any]:
-        """What is to be done, now that this happened at `now` (seconds)."""
+        """Return what is to be done, now that this happened at `now` (seconds)."""
         return self._scheduler.step(lambda: self._on(event), self._decide, now)
 
     def _on(self, event: Any) -> None:

@@ -52,7 +52,7 @@ _NAME = r"[A-Za-z0-9_][A-Za-z0-9_.:@/-]{0,63}"
 
 
 def _variables(value: Any) -> Mapping[str, str]:
-    """What a program can be given, byte for byte."""
+    """Return what a program can be given, byte for byte."""
     if not isinstance(value, dict) or not all(isinstance(each, str) for each in value.values()):
         raise Invalid("not names and texts")
     if any(not name or "=" in name or "\0" in name + text for name, text in value.items()):
@@ -470,13 +470,13 @@ FROM_WORKER, FROM_LEADER = tuple(WORKER_SAYS), tuple(LEADER_SAYS)
 
 
 def wrong(message: Any, says: Mapping[type, tuple[str, ...]], holds: Mapping[str, bool]) -> str:
-    """Why who sent this message may not say it: `rank_end of a rank that does not run there`; ""
-    where it may."""
+    """Return why who sent this message may not say it: `rank_end of a rank that does not run
+    there`; "" where it may."""
     return next(
         (f"{kind_of(type(message))} {each}" for each in says[type(message)] if not holds[each]), ""
     )
 
 
 def kind_of(message: type) -> str:
-    """What a message is called on the network, such as `rank_end`."""
+    """Return what a message is called on the network, such as `rank_end`."""
     return "".join(f"_{each.lower()}" if each.isupper() else each for each in message.__name__)[1:]

@@ -80,7 +80,7 @@ class Outbox:
         self._strike(node, answer)
 
     def has_said(self, node: int, answer: object) -> bool:
-        """Whether it has given this answer."""
+        """Return whether it has given this answer."""
         return node in self._said[answer]
 
     def lose(self, node: int) -> None:
@@ -95,7 +95,7 @@ class Outbox:
             nodes.discard(node)
 
     def is_open(self, answer: object) -> bool:
-        """Whether this answer is awaited."""
+        """Return whether this answer is awaited."""
         return answer in self._open
 
     def end(self, answer: object) -> None:

@@ -46,7 +46,7 @@ class Peers(dict[int, Peer]):
         return [node for node, peer in self.items() if not peer.lost]
 
     def is_alive(self, node: int) -> bool:
-        """Whether it has answered and is not lost."""
+        """Return whether it has answered and is not lost."""
         return node in self and not self[node].lost
 
     def hear(self, node: int, now: float) -> bool:
@@ -70,8 +70,8 @@ class Peers(dict[int, Peer]):
         return [node for node, peer in self.items() if peer.heard < since and not peer.lost]
 
     def next_look(self, now: float) -> float:
-        """When to look again: at the next heartbeat, or earlier if a silent peer's time ends before
-        that."""
+        """Return when to look again: at the next heartbeat, or earlier if a silent peer's time ends
+        before that."""
         first = min((peer.heard for peer in self.values() if not peer.lost), default=now)
         end = min(self._interval, first - now + self._patience)
         self._due = now + max(0.05, end)

@@ -201,8 +201,8 @@ class RollCall(Part):
 
 
 def two_leaders(topology: Topology, theirs: tuple[str, ...]) -> tuple[str, str, str]:
-    """What, seen, do: another node with these hosts leads, too; both know the hosts in another
-    order."""
+    """Return what, seen, do: another node with these hosts leads, too; both know the hosts in
+    another order."""
     other = node_name(topology.this.label, theirs[0]) if theirs else "another node"
     hosts, theirs = topology.hosts, theirs or (other,)
     do = "give all nodes the same hosts, in the same order, and each its own index and address"

@@ -28,7 +28,7 @@ class Scheduler:
 
     @property
     def wake(self) -> float:
-        """When the first deadline is; infinity where there is none."""
+        """Return when the first deadline is; infinity where there is none."""
         return min([when for when, _ in self._due.values()], default=math.inf)
 
     def step(self, deal: Then, give_up: Callable[[Outcome], None], now: float) -> list[Any]:

@@ -59,21 +59,22 @@ class JobState:
 
     @property
     def is_calling(self) -> bool:
-        """Whether the roll call is not over yet."""
+        """Return whether the roll call is not over yet."""
         return self.phase in _CALLING
 
     @property
     def has_started(self) -> bool:
-        """Whether everyone answered, and the ranks were told to start."""
+        """Return whether everyone answered, and the ranks were told to start."""
         return self.has_entered(Phase.LAUNCHING) or self.has_entered(Phase.SPARE)
 
     @property
     def is_released(self) -> bool:
-        """Whether the outcome was told: on the leader to all nodes, on a worker to this one."""
+        """Return whether the outcome was told: on the leader to all nodes, on a worker to this
+        one."""
         return self.has_entered(Phase.RELEASED)
 
     def has_entered(self, phase: Phase) -> bool:
-        """Whether this node is in that phase, or was in it during this attempt."""
+        """Return whether this node is in that phase, or was in it during this attempt."""
         return phase in self._entered
 
     def of(self, node: int) -> Phase:
@@ -145,8 +146,8 @@ class JobState:
 
     @property
     def has_progressed(self) -> bool:
-        """Whether this attempt has made progress: it was reported, or most ranks are now at a later
-        step than any earlier attempt has reached."""
+        """Return whether this attempt has made progress: it was reported, or most ranks are now at
+        a later step than any earlier attempt has reached."""
         return self._has_progressed or self.step > self.history.step
 
     def note_progress(self) -> None:

@@ -33,7 +33,7 @@ class Misdirected:
 
     @property
     def words(self) -> str:
-        """What the leader is answered."""
+        """Return what the leader is answered."""
         return f"that is {self._topology.this.label} of this job"
 
     def why(self, hello: Hello, now: float) -> str:

@@ -64,16 +64,16 @@ class Worker:
 
     @property
     def wake(self) -> float:
-        """When `handle` is to be called at the latest."""
+        """Return when `handle` is to be called at the latest."""
         return self._scheduler.wake
 
     def handle(self, event: Any, now: float) -> list[Any]:
-        """What is to be done, now that this happened at `now` (seconds)."""
+        """Return what is to be done, now that this happened at `now` (seconds)."""
         return self._scheduler.step(lambda: _HANDLERS[type(event)](self, event), self._give_up, now)
 
     def busy(self, message: Any, now: float) -> str:
-        """Why a session that begins with this message may not replace the present one; "" if it
-        may.
+        """Return why a session that begins with this message may not replace the present one; "" if
+        it may.
 
         Before the start the same leader may, which has the token of this node, and any where that
         one is gone. Nobody takes a running job's node: it must first end, with what it runs."""
@@ -181,7 +181,7 @@ class Worker:
         _FROM_LEADER[type(event.message)](self, event.message)
 
     def _wrong(self, message: Any) -> str:
-        """Why this is not for the leader to say now; "" if it is."""
+        """Return why this is not for the leader to say now; "" if it is."""
         inquiry = self._draft.inquiry
         # A job that goes on without this node may be over when it comes.
         ends_without_start = (inquiry and inquiry.instead) or self._draft.admits_late
@@ -221,7 +221,7 @@ class Worker:
             self._give_up(self.state.stop, stop=True)
 
     def _disagreement(self, hello: messages.Hello) -> tuple[str, str, str] | None:
-        """Why this container and the leader's can't be one job: what, seen, do."""
+        """Return why this container and the leader's can't be one job: what, seen, do."""
         # The toolkit first: a hello of another version has nothing else to compare.
         mine = {
             "toolkit": __version__,
@@ -283,11 +283,12 @@ class Worker:
         self.state.step = max(self.state.step, message.step)
 
     def _is_stopping(self) -> bool:
-        """Whether the programs were told to stop."""
+        """Return whether the programs were told to stop."""
         return self.state.has_entered(Phase.ENDING)
 
     def _takes_part(self) -> bool:
-        """Whether this attempt has begun here, or ends: no leader can call this node any more."""
+        """Return whether this attempt has begun here, or ends: no leader can call this node any
+        more."""
         return self.state.has_started or self._is_stopping()
 
     def _release(self, message: messages.Release) -> None:

@@ -53,7 +53,7 @@ def settle(
     leader_env: Mapping[str, str] | None = None,
     replaced: tuple[tuple[int, int], ...] = (),
 ) -> Plan:
-    """What this node will do.
+    """Return what this node will do.
 
     `topology` is `locate`'s where it is not given. `members` are assumed to be like this node until
     they have answered. `leader_env` is the spec's env as worker-0 has it, once the roll call

@@ -24,7 +24,7 @@ _BY_HAND = "ssh-keygen -t ed25519 -N '' -f host_key"
 
 
 def rendered(spec: JobSpec, facts: Facts, origin: str) -> list[File]:
-    """What `entrypoint render` writes: the script of each launcher that has one, and sshd's
+    """Return what `entrypoint render` writes: the script of each launcher that has one, and sshd's
     configuration."""
     topology = locate(spec, facts)
     files = [_sshd_config(spec, facts, topology, origin)]

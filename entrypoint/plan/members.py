@@ -19,8 +19,8 @@ _SHOWN = 4  # interfaces in one line
 
 
 def assume_members(topology: Topology, facts: Facts, interface: str = "") -> Members:
-    """What every node would answer if all were like this one: for a dry run, and before the roll
-    call."""
+    """Return what every node would answer if all were like this one: for a dry run, and before the
+    roll call."""
     names = interfaces.names(facts.interfaces)
     chosen = interfaces.pick(facts.interfaces, interface) if interface else None
     # Nodes of a loopback address share this node's CPUs if it has one, too.
@@ -81,8 +81,8 @@ def with_report(members: Members, rank: int, **changes: Any) -> Members:
 
 
 def interface_words(spec: JobSpec, members: Members) -> list[str]:
-    """What all nodes' traffic takes where one was asked for; a warning where some have IPv4 there
-    and others IPv6."""
+    """Return what all nodes' traffic takes where one was asked for; a warning where some have IPv4
+    there and others IPv6."""
     if not spec.network.asked:
         return []
     addresses = list(
@@ -161,7 +161,7 @@ def team_of(topology: Topology, replaced: Collection[tuple[int, int]] = ()) -> t
 
 
 def is_team(topology: Topology, replaced: Collection[tuple[int, int]]) -> bool:
-    """Whether `team_of` has an answer."""
+    """Return whether `team_of` has an answer."""
     if not replaced:  # so it is in every message but a start, which a large job has many of
         return True
     try:

@@ -19,7 +19,7 @@ _MODES = {
 
 
 def _role(topology: Topology, node: Node) -> str:
-    """What a node is in the job, as it is planned: leader, spare, or its task."""
+    """Return what a node is in the job, as it is planned: leader, spare, or its task."""
     if node.rank >= topology.working:
         return "spare"
     return node.task if node.rank else "leader"

@@ -73,8 +73,8 @@ def starts_any_program(facts: Facts) -> bool:
 
 
 def build(spec: JobSpec, facts: Facts, site: Site, device: Device) -> Topology:
-    """Where every process of the job runs, seen from this node. A value of the spec wins over the
-    platform's.
+    """Return where every process of the job runs, seen from this node. A value of the spec wins
+    over the platform's.
 
     Raises ConfigError when the hosts, or the index of this node among many, are unknown, or a host
     name can't be one.
@@ -151,7 +151,7 @@ def _nodes(
 
 
 def login(facts: Facts) -> str:
-    """Who ssh logs in as; made up where the uid has no name, since ssh takes no number."""
+    """Return who ssh logs in as; made up where the uid has no name, since ssh takes no number."""
     return facts.user or f"uid-{facts.uid}"
 
 
@@ -222,7 +222,7 @@ def _named(hosts: tuple[str, ...]) -> list[HostEntry]:
 
 
 def _advice(hosts: list[HostEntry], bad: list[str]) -> str:
-    """What to do about names that cannot be one, by what is wrong with the first."""
+    """Return what to do about names that cannot be one, by what is wrong with the first."""
     if "DNS allows" in bad[0]:
         return "shorten the job's name"
     pairs = ",".join(
@@ -345,8 +345,8 @@ def no_spares(spec: JobSpec, reason: str) -> ConfigError:
 
 
 def _chief(spec: JobSpec, site: Site) -> tuple[bool, Source | None]:
-    """Whether worker-0 is TensorFlow's chief. The platform's is one among the platform's own hosts
-    alone."""
+    """Return whether worker-0 is TensorFlow's chief. The platform's is one among the platform's own
+    hosts alone."""
     if (
         site.chief
         and spec.source("tensorflow.chief") == DEFAULT

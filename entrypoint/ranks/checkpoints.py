@@ -46,13 +46,13 @@ class Look:
     problem: str = ""
 
     def is_news_after(self, before: Look) -> bool:
-        """Whether a file is new, or has changed."""
+        """Return whether a file is new, or has changed."""
         if self.files is None or before.files is None:
             return self.latest > before.latest
         return not self.files.keys() <= before.files.keys()
 
     def is_finished(self, before: Look, last: Look | None) -> bool:
-        """Whether what is new is finished. `last`: an earlier look, while the ranks ran."""
+        """Return whether what is new is finished. `last`: an earlier look, while the ranks ran."""
         if self.files is None or before.files is None:
             return last is not None and self.latest == last.latest
         old = {} if last is None else last.files or {}

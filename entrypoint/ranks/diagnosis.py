@@ -109,7 +109,8 @@ def _judged(
 
 
 def _may_be_a_device(cause: Cause) -> bool:
-    """Whether a device may be the cause, or may have a name: then its tool is worth some seconds.
+    """Return whether a device may be the cause, or may have a name: then its tool is worth some
+    seconds.
 
     A consequence of another rank's failure must not delay the next attempt.
     """

@@ -147,7 +147,7 @@ class Transport(paramiko.Transport):
 
     @property
     def has_data(self) -> bool:
-        """Whether the command has printed something that was not taken."""
+        """Return whether the command has printed something that was not taken."""
         return bool(self._data)
 
     def take(self, channel: paramiko.Channel) -> bytes:

@@ -505,7 +505,8 @@ class JobSpec:
 
     @property
     def asks_cards(self) -> bool:
-        """Whether the tools of cards are asked before each attempt, where they are installed."""
+        """Return whether the tools of cards are asked before each attempt, where they are
+        installed."""
         if self.device == "cpu" or self.gate.cards == "never":
             return False
         return self.gate.cards == "always" or self.restarts.most > 0 or self.spares > 0

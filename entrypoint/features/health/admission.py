@@ -74,7 +74,7 @@ class HealthAdmission:
 
     @property
     def is_open(self) -> bool:
-        """Whether the gate has not ended yet."""
+        """Return whether the gate has not ended yet."""
         return self._task is not None
 
     def report(self, report: NodeReport) -> NodeReport:

@@ -21,7 +21,7 @@ def expected(origin: str, usable: int) -> int:
 
 
 def lost(cards: Sequence[Card], number: int, tool: str) -> Iterator[Finding]:
-    """Whether the tool sees each card that has a device file."""
+    """Return whether the tool sees each card that has a device file."""
     if cards and len(cards) < number:
         what, seen = "accelerators that answer", f"{len(cards)} answer {tool}"
         fix = (
@@ -32,7 +32,7 @@ def lost(cards: Sequence[Card], number: int, tool: str) -> Iterator[Finding]:
 
 
 def health(card: Card) -> Iterator[Finding]:
-    """What the tool says of a card that is not well."""
+    """Return what the tool says of a card that is not well."""
     if card.problem:
         level = "warning" if card.problem in MILD else "error"
         what = f"{card.called('accelerator')}: health"
@@ -41,7 +41,7 @@ def health(card: Card) -> Iterator[Finding]:
 
 
 def in_use(card: Card) -> Iterator[Finding]:
-    """Who uses a card already."""
+    """Return who uses a card already."""
     if card.processes or (card.used or 0) >= _BUSY:
         who = ", ".join(card.processes) or "by processes that are not seen from this container"
         actual = f"{card.used:g} MiB in use: {who}" if card.used is not None else f"in use: {who}"

@@ -40,7 +40,7 @@ class Silent(UnavailableError):
 
     @property
     def state(self) -> dict[str, Any]:
-        """What is known of the boot, in the form of `ask`."""
+        """Return what is known of the boot, in the form of `ask`."""
         return {"phase": self.phase, "detail": str(self)}
 
 

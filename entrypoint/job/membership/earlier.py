@@ -42,7 +42,7 @@ class EarlierAttempts:
 
     @property
     def has_run(self) -> bool:
-        """Whether an attempt has started, as far as the nodes know that are there."""
+        """Return whether an attempt has started, as far as the nodes know that are there."""
         state = self._state
         return state.has_started or state.history.attempt > 1 or bool(self.may_run)
 

@@ -105,19 +105,19 @@ class Participants:
     # -- what follows
 
     def needs(self, node: int) -> bool:
-        """Whether the job needs this node now."""
+        """Return whether the job needs this node now."""
         return True
 
     def is_short(self) -> bool:
-        """Whether fewer nodes have met than the job needs."""
+        """Return whether fewer nodes have met than the job needs."""
         return len(self._met) < self._least
 
     def counts(self, node: int) -> bool:
-        """Whether this node's end is a part of the job's."""
+        """Return whether this node's end is a part of the job's."""
         return True
 
     def ends_with(self, node: int) -> bool:
-        """Whether a success is none if this node is lost before it is told."""
+        """Return whether a success is none if this node is lost before it is told."""
         return not self.meets and self._roster.works(node)
 
     def late(self) -> set[int]:
@@ -126,15 +126,15 @@ class Participants:
         return {node for node in self.awaited if not self.counts(node)}
 
     def is_over(self) -> bool:
-        """Whether all that count have ended."""
+        """Return whether all that count have ended."""
         return not any(map(self.counts, self.awaited))
 
     def _can_do_without(self, node: int) -> bool:
-        """Whether the others go on if this node is lost."""
+        """Return whether the others go on if this node is lost."""
         return not self.needs(node)
 
     def can_turn_away(self, node: int, is_stop: bool) -> bool:
-        """Whether the others go on if this node has failed, or was told to stop."""
+        """Return whether the others go on if this node has failed, or was told to stop."""
         return not self.needs(node)
 
 
@@ -196,7 +196,7 @@ class ElasticParticipants(Participants):
         return GoOn(len(self.awaited) if has_started else 1 + len(self._state.peers))
 
     def _can_do_without(self, node: int) -> bool:
-        """Whether enough nodes are left that run, or are asked."""
+        """Return whether enough nodes are left that run, or are asked."""
         state = self._state
         if state.outcome is not None:
             return False
@@ -207,7 +207,7 @@ class ElasticParticipants(Participants):
         return bool(is_asked_first) and len(self._roster.here - {node}) >= self._least
 
     def can_turn_away(self, node: int, is_stop: bool) -> bool:
-        """Whether it has not met the others, and they go on."""
+        """Return whether it has not met the others, and they go on."""
         is_running = self._state.has_started and self._state.outcome is None
         return not is_stop and is_running and not self.counts(node)
 

@@ -115,11 +115,11 @@ class Quorum:
     # -- what follows
 
     def expects(self, node: int) -> bool:
-        """Whether the job needs this node as far as is known."""
+        """Return whether the job needs this node as far as is known."""
         return True
 
     def awaits_gate(self, node: int) -> bool:
-        """Whether the gate of this node has not ended."""
+        """Return whether the gate of this node has not ended."""
         return node in self._gates
 
     def decide(self, now: float) -> Wait | Go | Refuse:
@@ -159,16 +159,16 @@ class Quorum:
         return self._goes_at
 
     def _is_enough(self) -> bool:
-        """Whether the job can start without those that have not answered."""
+        """Return whether the job can start without those that have not answered."""
         least = self._state.plan.launch.min_nodes
         return least is not None and 1 + len(self._state.peers) >= least
 
     def _awaits_others(self) -> bool:
-        """Whether those that are missing have time to join, if the others are enough."""
+        """Return whether those that are missing have time to join, if the others are enough."""
         return True
 
     def _awaits_gates(self) -> bool:
-        """Whether the result of a gate is awaited before the start."""
+        """Return whether the result of a gate is awaited before the start."""
         return bool(self._gates)
 
     def words(self, but: str = "") -> str:

@@ -30,7 +30,7 @@ class Roster:
         self.losses: dict[int, str] = {}
 
     def works(self, node: int) -> bool:
-        """Whether this node works, and is no spare."""
+        """Return whether this node works, and is no spare."""
         return node in self._works
 
     @property

@@ -75,17 +75,18 @@ class Team:
         return blamed if blamed.can_work(node) else blamed.lose(node, reason)
 
     def can_work(self, node: int) -> bool:
-        """Whether this node may ever work again."""
+        """Return whether this node may ever work again."""
         return not node or self.faults.get(node, 0) < FAULTS
 
     def is_enough(self, ready: Collection[int]) -> bool:
-        """Whether these nodes, which are ready, can fill all places. The first one is the
+        """Return whether these nodes, which are ready, can fill all places. The first one is the
         leader's."""
         return 0 in ready and sum(map(self.can_work, ready)) >= len(self.nodes)
 
     def awaits(self, topology: Topology, here: Collection[int], ready: Iterable[int]) -> bool:
-        """Whether the roll call waits for others than those that are here, if they are enough: for
-        those that are expected, and for one that may work rather than one that was replaced."""
+        """Return whether the roll call waits for others than those that are here, if they are
+        enough: for those that are expected, and for one that may work rather than one that was
+        replaced."""
         expected = (
             {node.rank for node in topology.nodes} if self.expected is None else self.expected
         )

@@ -105,7 +105,7 @@ class Port:
 
     @property
     def is_active(self) -> bool:
-        """Whether it can be used."""
+        """Return whether it can be used."""
         return "active" in self.state.lower()
 
 
