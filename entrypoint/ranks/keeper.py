@@ -431,32 +431,34 @@ class Keeper:
         )
 
     def _launcher_above(self, pid: int) -> int:
-        """Return the program of this node, or the daemon of an MPI, that has started this process;
-        _NOBODY if that is another one below this keeper, such as a rank, and 0 if it is not.
+        """Return the child of this keeper that has started this process: a program of this node, or
+        a daemon of an MPI, or what has started that; _NOBODY if it is another one, such as a rank,
+        and 0 if this process is not below this keeper.
 
-        A daemon is known from the time before the first rank: then nobody else can have its name.
+        A daemon is known by its name, where no rank can be: before the first one, or below what
+        this node was asked to start.
         """
         me = os.getpid()
         ranks = {kept.pid for kept in self._kept if kept.kind == orders.RANK}
         ranks |= {kept.placeholder for kept in self._kept}
-        top = pid
+        above = []
         parent = placeholder.launcher_of(pid)
         while parent not in (0, me):
             if parent in ranks:
                 return _NOBODY
-            top = parent
-            parent = placeholder.launcher_of(top)
+            above.append(parent)
+            parent = placeholder.launcher_of(parent)
         if not parent:
             return 0
-        if top == pid:
-            return _NOBODY
+        starters = {kept.pid for kept in self._kept if kept.kind == orders.DAEMON}
+        daemons = self._attempt.daemons
+        if above and (not self._attempt.has_ranks or above[-1] in starters):
+            daemons |= {pid for pid in above if placeholder.name_of(pid) in DAEMONS}
         programs = {kept.pid for kept in self._kept if kept.kind == orders.PROGRAM}
-        if not self._attempt.has_ranks and placeholder.name_of(top) in DAEMONS:
-            self._attempt.daemons.add(top)
-        if top not in programs | self._attempt.daemons:
+        if not {*above} & (programs | daemons):
             return _NOBODY
         self._attempt.has_ranks = True
-        return top
+        return above[-1]
 
     def _left(self, kept: Kept) -> None:
         """Note that a placeholder has ended."""
