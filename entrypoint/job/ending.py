@@ -88,8 +88,8 @@ class Ending(Part):
             self._outbox.end(messages.Goodbye)
 
     def _release_failed_ranks(self) -> None:
-        # Only now do launchers hear of failed ranks: when the first one leaves, its daemon passes on
-        # no more output.
+        # Only now do launchers hear of failed ranks: when the first one leaves, its daemon stops to
+        # pass output on.
         self._outbox.tell_all(messages.ReleaseFailedRanks())
         # The ranks' last output is still on its way through these daemons, so they are not told to
         # end.
