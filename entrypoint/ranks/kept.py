@@ -200,7 +200,7 @@ class Kept:
         """Kill it if a launcher runs below it, and print why."""
         if now < self.next_look or self._launchers is None:
             return
-        self.next_look = now + _PAUSE
+        self.next_look = (now // _PAUSE + 1) * _PAUSE  # at the same moment for all ranks
         if not self.is_nested and (name := self._launchers.found()):
             self.is_nested = True
             self.kill()

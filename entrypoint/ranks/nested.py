@@ -23,6 +23,7 @@ if False:  # only for type checkers: importing it is slow
     from collections.abc import Mapping
 
 _MOST = 1 << 20  # bytes of a command line or an environment that are read
+_loadavg = -1  # the file of that name, which is read once a second for each rank
 
 
 class NestedLaunchers:
@@ -115,9 +116,11 @@ def _here_alone(variables: Mapping[str, str], own: Mapping[str, str]) -> tuple[s
 
 def _newest_process() -> str:
     """Return the id of the newest process of this pid namespace; "" if the kernel does not tell."""
+    global _loadavg
     try:
-        with open("/proc/loadavg", "rb") as file:
-            newest = file.read().split()[-1].decode()
+        if _loadavg < 0:
+            _loadavg = os.open("/proc/loadavg", os.O_RDONLY | os.O_CLOEXEC)
+        newest = os.pread(_loadavg, 200, 0).split()[-1].decode()
     except (OSError, IndexError):
         return ""
     return newest if newest != "0" else ""  # as gVisor gives it always
