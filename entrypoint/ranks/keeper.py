@@ -64,6 +64,7 @@ def run(fd: int) -> None:
                 continue  # the folder that was read
     for signum in _signal.valid_signals() - {_signal.SIGKILL, _signal.SIGSTOP}:
         _signal.signal(signum, _signal.SIG_IGN)
+    _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
     Keeper(channel).run()
 
 

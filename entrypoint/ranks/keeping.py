@@ -39,7 +39,10 @@ class KeeperProcess:
         theirs.set_inheritable(True)
         words = (sys.executable, "-I", "-S", KEEPER, str(theirs.fileno()))
         try:
-            self.pid = os.posix_spawn(sys.executable, words, os.environ)
+            # A signal to all processes here, as by Ctrl-C, must not end it before it ignores that.
+            self.pid = os.posix_spawn(
+                sys.executable, words, os.environ, setsigmask=signal.valid_signals()
+            )
         except BlockingIOError as error:
             raise cgroups.refused("process") from error
         except OSError as error:

@@ -16,6 +16,7 @@ import pytest
 from entrypoint.base.kept import KeptForm, OutputForm, RanksForm
 from entrypoint.base.values import replace
 from entrypoint.ranks import orders
+from entrypoint.ranks.keeping import KeeperProcess
 from tests.process.bench import executable, until
 from tests.process.keeps import PLAIN, Keeper, Make
 
@@ -278,6 +279,17 @@ def test_a_stop_ends_the_program_whenever_it_comes(round_: int, keeper: Make) ->
     time.sleep(0.004 * round_)
     kept.send(orders.SignalAll(orders.PROGRAM, signal.SIGTERM))
     assert kept.ended()[-2:] == ["end 143", "done 0"]
+
+
+def test_a_signal_while_it_starts_does_not_end_it() -> None:
+    """Ctrl-C reaches all processes of a terminal."""
+    started = KeeperProcess()
+    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        os.kill(started.pid, signum)
+    started.socket.setblocking(True)
+    started.socket.sendall(orders.encoded(orders.End(1.0)))
+    assert [*orders.decoded(bytearray(started.socket.recv(4096)))] == [orders.Ended(0)]
+    started.close()
 
 
 def test_killed_it_takes_all_programs_with_it(keeper: Make) -> None:
