@@ -38,10 +38,12 @@ class KeeperProcess:
         ours, theirs = socket.socketpair()
         theirs.set_inheritable(True)
         words = (sys.executable, "-I", "-S", KEEPER, str(theirs.fileno()))
+        # without the job's secret, among others
+        env = {name: os.environ[name] for name in os.environ if not name.startswith("ENTRYPOINT_")}
         try:
             # A signal to all processes here, as by Ctrl-C, must not end it before it ignores that.
             self.pid = os.posix_spawn(
-                sys.executable, words, os.environ, setsigmask=signal.valid_signals()
+                sys.executable, words, env, setsigmask=signal.valid_signals()
             )
         except BlockingIOError as error:
             raise cgroups.refused("process") from error
