@@ -240,12 +240,14 @@ def test_a_disk_without_room_costs_no_job(node: Node) -> None:
     argv = [sys.executable, "-m", "entrypoint", "run", "--launcher", "jax", "--slots", "2", "--"]
     # Python would leave a module's compiled file cut off, too.
     env = {**node.env, "PYTHONDONTWRITEBYTECODE": "1"}
-    done = command.captured(
-        [*argv, "sh", "-c", "exit 5", "x" * 8000], cwd=node.folder, env=env, preexec_fn=small
-    )
+    env["ENTRYPOINT_ENV"] = json.dumps({f"LONG_{number}": "a b c" for number in range(400)})
+    argv += ["sh", "-c", "exit 5"]
+    done = command.captured(argv, cwd=node.folder, env=env, preexec_fn=small)
     assert done.returncode == 5, done.stderr
     assert [*node.ranks.iterdir()] == [], "not a part of a file, either"
     done = node.rerun("--rank", "0")
     assert done.stderr.endswith(
         "EP030 rank 0 cannot be started again | ranks that ran here: none\n"
     )
+    command.captured(argv, cwd=node.folder, env=env)
+    assert (node.ranks / "0").stat().st_size > 4000, "the control"
