@@ -42,9 +42,7 @@ class KeeperProcess:
         env = {name: os.environ[name] for name in os.environ if not name.startswith("ENTRYPOINT_")}
         try:
             # A signal to all processes here, as by Ctrl-C, must not end it before it ignores that.
-            self.pid = os.posix_spawn(
-                sys.executable, words, env, setsigmask=signal.valid_signals()
-            )
+            self.pid = os.posix_spawn(sys.executable, words, env, setsigmask=signal.valid_signals())
         except BlockingIOError as error:
             raise cgroups.refused("process") from error
         except OSError as error:
