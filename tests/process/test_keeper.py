@@ -441,7 +441,6 @@ def test_a_rank_has_no_part_in_its_reports(lie: str, tmp_path: Path, keeper: Mak
     end = next(each for each in kept.ended() if each.startswith("end"))
     assert end != "end 0", kept.reports
     ends = [each for each in kept.told(orders.RANK) if each.startswith("end")]
-    # its launcher may end first, which sends it SIGTERM
     assert ends in ([["end 137"], ["end 143"]] if is_killed else [["end 7"]]), kept.reports
 
 
