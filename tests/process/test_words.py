@@ -98,7 +98,7 @@ def test_no_stderr_at_all(bench: Bench) -> None:
 
 
 def without_warnings(text: str) -> str:
-    """The text without mpirun's own framed warnings, which have empty lines, wherever they begin."""
+    """The text without mpirun's own framed warnings, which have empty lines."""
     return re.sub(r"(?s)-{50,}\n.*?-{50,}\n", "", text)
 
 
