@@ -84,7 +84,8 @@ class Target:
     _feeding: Stream | None = None  # from which lines came last
 
     def __init__(self, fd: int, number: int, last_output: LastOutput) -> None:
-        """`number` is 1 for stdout and 2 for stderr. Takes `fd` over, if that is above 2."""
+        """`number` is 1 for stdout, 2 for stderr, and 0 for what is printed there only later. Takes
+        `fd` over, if that is above 2."""
         self._number = number
         self.last_output = last_output
         private = reopened(fd)
@@ -176,7 +177,7 @@ class Target:
     def _note_end(self, has_ended: bool) -> None:
         """Note whether the last output ended its line, so that our messages start a new one
         (log.py)."""
-        if not (has_ended and self._ended):
+        if self._number and not (has_ended and self._ended):
             self.last_output.ended(has_ended, self._number)
         self._ended = has_ended
 

@@ -94,7 +94,8 @@ class Attempt:
             if target is None and number == 2 and placeholder.is_same_stream(pid):
                 target = found[1]
             if target is None and (fd := placeholder.stream(pid, number)) >= 0:
-                target = Target(fd, number, self.last_output)
+                # a launcher whose output passes through here prints it only then
+                target = Target(fd, 0 if self._pipes else number, self.last_output)
             found[number] = target or self.targets[number]
         return found
 

@@ -99,7 +99,7 @@ def test_no_stderr_at_all(bench: Bench) -> None:
 
 def without_warnings(text: str) -> str:
     """The text without mpirun's own framed warnings, which have empty lines."""
-    return re.sub(r"(?s)-{50,}\n.*?-{50,}\n", "", text)
+    return re.sub(r"(?ms)^-{50,}\n.*?^-{50,}\n", "", text)
 
 
 def test_a_line_of_ours_is_not_put_behind_a_progress_bar(bench: Bench) -> None:
