@@ -6,8 +6,6 @@ or from the mark that each program and rank has in its environment.
 
 from __future__ import annotations
 
-import os
-
 from entrypoint.base.kept import MARK
 from entrypoint.system import proc
 
@@ -18,7 +16,6 @@ if False:  # only for type checkers: importing it is slow
     from entrypoint.ranks.kept import Kept
 
 _GROUP = 2  # index among the fields of `stat`
-_MOST = 1 << 20  # bytes of an environment that are read
 
 
 class Families:
@@ -26,7 +23,6 @@ class Families:
 
     def __init__(self) -> None:
         self.placeholders: set[int] = set()  # which are the launcher's
-        self._me = os.getpid()
         self._kept: dict[int, Kept] = {}  # by the pid of its process
         self._marks: dict[str, Kept] = {}
         self._owners: dict[int, Kept | None] = {}  # orphan -> whose it is
@@ -60,14 +56,8 @@ class Families:
 
     def _orphans(self, kept: Kept) -> list[int]:
         """Return the orphans that belong to it."""
-        try:
-            children = proc.children(self._me)
-        except OSError:  # the kernel does not list them
-            children = [
-                pid for pid, _, (_, parent, *_) in proc.processes() if int(parent) == self._me
-            ]
         found = []
-        for pid in children:
+        for pid in proc.own_children():
             known = self._kept.get(pid)
             if pid in self.placeholders or (known is not None and not known.has_exited):
                 continue
@@ -89,14 +79,7 @@ class Families:
             leader = int(proc.stat(pid)[1][_GROUP])
             if leader in self._kept:
                 return self._kept[leader]
-            with open(f"/proc/{pid}/environ", "rb") as file:
-                variables = file.read(_MOST).split(b"\0")
+            variables = proc.variables(proc.content(pid, "environ"))
         except OSError:
             return None
-        begin = f"{MARK}=".encode()
-        marks = [
-            entry[len(begin) :].decode(errors="replace")
-            for entry in variables
-            if entry.startswith(begin)
-        ]
-        return self._marks.get(marks[0]) if marks else None
+        return self._marks.get(variables.get(MARK.encode(), b"").decode(errors="replace"))

@@ -29,13 +29,12 @@ from entrypoint.ranks.forked import ToStart, fork
 from entrypoint.ranks.kept import Kept, Launched, Streams
 from entrypoint.system.descriptors import CHUNK
 from entrypoint.system.prctl import CHILD_SUBREAPER, NAME, prctl
-from entrypoint.system.proc import descendants, kill
+from entrypoint.system.proc import descendants, kill, name_of, state
 
 if False:  # only for type checkers: importing it is slow
     from collections.abc import Callable, Mapping
     from typing import Any
 
-_NEVER = float("inf")
 _NOW = 0.0
 _NOBODY = -1
 _LEAVE = 1.0  # seconds in which ranks have to leave once they may
@@ -83,10 +82,10 @@ class Keeper:
         self._attempt = Attempt(orders.Begin("", None))
         self._kept: list[Kept] = []
         self._serial = 0
-        self._next_look = _NEVER  # at what is left running
+        self._next_look = machine.NEVER  # at what is left running
         self._suspended: set[int] = set()  # launchers, while their ranks leave
         self._resume_at = 0.0  # at the latest
-        self._ends = _NEVER  # when the attempt ends although output waits
+        self._ends = machine.NEVER  # when the attempt ends although output waits
         self._patience = 0.0  # seconds that it waits since some was read
 
     # -- the loop
@@ -101,7 +100,7 @@ class Keeper:
                 poll.register(fd, mask)
             now = time.monotonic()
             due = self._due()
-            for fd, _ in poll.poll(None if due == _NEVER else max(0.0, due - now) * 1000):
+            for fd, _ in poll.poll(None if due == machine.NEVER else max(0.0, due - now) * 1000):
                 by_fd[fd]()
             self._look(time.monotonic())
             self._send()
@@ -112,7 +111,7 @@ class Keeper:
         mask = select.POLLIN | (select.POLLOUT if self._to_send else 0)
         waits: list[tuple[int, int, Callable[[], object]]] = [
             (self._channel.fileno(), mask, self._receive),
-            (self._woken, select.POLLIN, self._reap),
+            (self._woken, select.POLLIN, self._woke),
         ]
         if attempt.requests is not None:
             requests = attempt.requests
@@ -158,7 +157,7 @@ class Keeper:
 
     def _look_at_rest(self, now: float) -> None:
         """Look at what was left running, and at placeholders that have their status."""
-        self._next_look = _NEVER
+        self._next_look = machine.NEVER
         for kept in list(self._kept):
             if kept.is_leaving:
                 kept.on(machine.Alone(not (kept.family() or self._ranks_of(kept))))
@@ -195,7 +194,7 @@ class Keeper:
 
     def _tell(self, report: Any) -> None:
         # once the attempt ends, nobody wants to know how what is killed has ended
-        if self._ends == _NEVER or isinstance(report, orders.Ended):
+        if self._ends == machine.NEVER or isinstance(report, orders.Ended):
             self._to_send += orders.encoded(report)
 
     def _send(self) -> None:
@@ -212,14 +211,9 @@ class Keeper:
         self._attempt = Attempt(order)
 
     def _start(self, order: orders.Start) -> None:
-        env = {name: value for name, _, value in (entry.partition(b"=") for entry in order.env)}
-        self._keep(
-            (order.kind, order.number),
-            order.form,
-            tuple(map(os.fsencode, order.argv)),
-            env,
-            order.cwd,
-        )
+        env = dict(entry.split(b"=", 1) for entry in order.env)
+        words = tuple(map(os.fsencode, order.argv))
+        self._keep((order.kind, order.number), order.form, words, env, order.cwd)
 
     def _signal(self, order: orders.SignalAll) -> None:
         for kept in list(self._kept):
@@ -263,7 +257,7 @@ class Keeper:
             self._attempt.requests = None
 
     def _end_if_over(self, now: float) -> None:
-        if self._ends == _NEVER:
+        if self._ends == machine.NEVER:
             return
         targets = list(self._attempt.targets.values())
         lost = sum(kept.streams.of_ranks for kept in self._kept)
@@ -279,14 +273,12 @@ class Keeper:
         self._attempt.close()
         self._attempt = Attempt(orders.Begin("", None))
         self._tell(orders.Ended(lost))
-        self._ends = _NEVER
+        self._ends = machine.NEVER
 
     # -- processes
 
     def _reap(self) -> None:
         """Wait for all processes that have ended."""
-        if self._is_woken():
-            os.read(self._woken, 512)
         while True:
             try:
                 info = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -294,15 +286,15 @@ class Keeper:
                 break
             if info is None:
                 break
-            name = placeholder.name_of(info.si_pid)
+            name = name_of(info.si_pid)
             status = _exit_status(os.waitpid(info.si_pid, 0)[1])
             self._ended(info.si_pid, name, status)
         if any(kept.is_leaving for kept in self._kept):
             self._look_soon()
 
-    def _is_woken(self) -> bool:
-        """Return whether a signal has come since the last look."""
-        return bool(select.select([self._woken], [], [], 0)[0])
+    def _woke(self) -> None:
+        os.read(self._woken, 512)
+        self._reap()
 
     def _ended(self, pid: int, name: str, status: int) -> None:
         self._families.ended(pid)
@@ -420,7 +412,7 @@ class Keeper:
                 self._attempt.waiting.add(pid)  # until the other has been killed
             return
         owner = next((kept for kept in self._kept if kept.pid == top), None)
-        launched = Launched(pid, placeholder.launcher_of(pid), owner, watch)
+        launched = Launched(pid, state(pid)[1], owner, watch)
         launched.passed_fd = requests.passed.pop(pid, None)
         self._keep(
             (orders.RANK, place.number),
@@ -443,18 +435,18 @@ class Keeper:
         ranks = {kept.pid for kept in self._kept if kept.kind == orders.RANK}
         ranks |= {kept.placeholder for kept in self._kept}
         above = []
-        parent = placeholder.launcher_of(pid)
+        parent = state(pid)[1]
         while parent not in (0, me):
             if parent in ranks:
                 return _NOBODY
             above.append(parent)
-            parent = placeholder.launcher_of(parent)
+            parent = state(parent)[1]
         if not parent:
             return 0
         starters = {kept.pid for kept in self._kept if kept.kind == orders.DAEMON}
         daemons = self._attempt.daemons
         if above and (not self._attempt.has_ranks or above[-1] in starters):
-            daemons |= {pid for pid in above if placeholder.name_of(pid) in DAEMONS}
+            daemons |= {pid for pid in above if name_of(pid) in DAEMONS}
         programs = {kept.pid for kept in self._kept if kept.kind == orders.PROGRAM}
         if not {*above} & (programs | daemons):
             return _NOBODY

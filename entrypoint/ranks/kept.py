@@ -12,9 +12,8 @@ from entrypoint.ranks.below import WRAPPERS, Below, cut_message
 from entrypoint.ranks.nested import NestedLaunchers
 from entrypoint.ranks.nested import message as nested_message
 from entrypoint.ranks.orders import Report, Tail
-from entrypoint.ranks.placeholder import name_of
-from entrypoint.ranks.rank import Rank, State
-from entrypoint.system.proc import kill
+from entrypoint.ranks.rank import KILL, NEVER, TERM, Rank, State
+from entrypoint.system.proc import kill, name_of
 
 if False:  # only for type checkers: importing it is slow
     from collections.abc import Callable, Mapping
@@ -28,7 +27,6 @@ if False:  # only for type checkers: importing it is slow
 _FIRST_LOOK = 0.1
 _PAUSE = 1.0
 _NESTED = 78
-_NEVER = float("inf")
 _USER_SIGNALS = (10, 12)  # SIGUSR1 and SIGUSR2
 
 
@@ -95,7 +93,7 @@ class Kept:
     is_nested = False  # whether it was killed because a launcher ran below it
     launched: Launched | None = None  # of a rank that a launcher has started
     requests: Requests | None = None
-    next_look = _NEVER  # for nested launchers
+    next_look = NEVER  # for nested launchers
 
     def __init__(
         self,
@@ -146,7 +144,7 @@ class Kept:
         for stream in self.streams.all:
             stream.take_rest()
         self.look_at_streams()
-        self.next_look = _NEVER
+        self.next_look = NEVER
         self.has_exited = True
         self.on(machine.Exited(_NESTED if self.is_nested else status))
 
@@ -213,19 +211,19 @@ class Kept:
         """Kill all of its processes; a shell must not go on after what it has started."""
         family = self.family()
         if self.rank.state is State.RUNNING:
-            _kill_group(self.pid, 9)
-        kill({*family, *self.family()}, 9)
+            _kill_group(self.pid, KILL)
+        kill({*family, *self.family()}, KILL)
 
     # -- what its machine wants
 
     def _signal(self, action: machine.Signal) -> None:
-        if action.signum == 9:
+        if action.signum == KILL:
             self.kill()
             return
         group = self._group()
         if group:
             _kill_group(group, action.signum)
-        if action.signum == 15:
+        if action.signum == TERM:
             self.streams.stop()
             self._below.terminate(group, everywhere=not self.form.is_launcher)
         elif action.signum in _USER_SIGNALS and not self.form.is_launcher:
@@ -241,8 +239,8 @@ class Kept:
     def _signal_rest(self, action: machine.SignalRest) -> None:
         if action.cut and self.streams.all:
             self.streams.all[-1].say(cut_message(self.form.grace, self.family()))
-        if action.signum == 9:
-            kill(self.family(), 9)
+        if action.signum == KILL:
+            kill(self.family(), KILL)
         else:
             self._below.tell_the_rest()
 

@@ -17,12 +17,11 @@ from entrypoint.launchers._nested import (
     only_starts_others,
     starts_own_job,
 )
-from entrypoint.system.proc import state, tree
+from entrypoint.system.proc import content, state, tree, variables
 
 if False:  # only for type checkers: importing it is slow
     from collections.abc import Mapping
 
-_MOST = 1 << 20  # bytes of a command line or an environment that are read
 _loadavg = -1  # the file of that name, which is read once a second for each rank
 
 
@@ -66,17 +65,17 @@ class NestedLaunchers:
     def _started_by(self, pid: int, line: bytes) -> str:
         """Return the name of the launcher that this process is, or that has started it."""
         argv = _argv(line)
-        variables = _variables(pid)
+        env = _variables(pid)
         is_launcher, name = launcher_of(argv)
         # torch's launcher joins launchers on other nodes
-        is_joined = variables.get("PET_NNODES", "") not in ("", "1", "1:1")
+        is_joined = env.get("PET_NNODES", "") not in ("", "1", "1:1")
         is_known = is_launcher == WITHOUT_FILE or not self._of_node
         if is_launcher and is_known and starts_own_job(argv) and not is_joined:
             return name if not is_mpi(name) or self._by_shells(pid) else ""
         if self._of_node:
-            launcher, name = _here_alone(variables, self._env)
+            launcher, name = _here_alone(env, self._env)
         else:
-            launcher = name = _starter(variables, self._env)
+            launcher = name = _starter(env, self._env)
         return "" if is_mpi(launcher) and not self._by_shells(state(pid)[1]) else name
 
     def _by_shells(self, pid: int) -> bool:
@@ -129,8 +128,7 @@ def _newest_process() -> str:
 def _read(pid: int, name: str) -> bytes:
     """Return the arguments or variables of a process, each ended by NUL; nothing if it is gone."""
     try:
-        with open(f"/proc/{pid}/{name}", "rb") as file:
-            return file.read(_MOST)
+        return content(pid, name)
     except OSError:
         return b""
 
@@ -141,8 +139,8 @@ def _argv(line: bytes) -> list[str]:
 
 def _variables(pid: int) -> dict[str, str]:
     """Return the environment with which a process has executed its program."""
-    pairs = (os.fsdecode(entry).partition("=") for entry in _read(pid, "environ").split(b"\0"))
-    return {name: value for name, _, value in pairs}
+    found = variables(_read(pid, "environ"))
+    return {os.fsdecode(name): os.fsdecode(value) for name, value in found.items()}
 
 
 def message(name: str, number: str) -> str:

@@ -18,8 +18,8 @@ import struct
 
 from entrypoint.base.kept import RanksForm
 from entrypoint.base.values import dataclass
-from entrypoint.system.descriptors import CHUNK
-from entrypoint.system.proc import has_ended, kill, stat, state
+from entrypoint.system.descriptors import CHUNK, at
+from entrypoint.system.proc import content, has_ended, kill, state, variables
 
 if False:  # only for type checkers: importing it is slow
     from collections.abc import Callable
@@ -103,12 +103,13 @@ class Requests:
                 0o600,
             )
         except OSError:
+            fd = -1
+        answer = b"".join(b"%b %d\n" % (word, status) for word in self._words.get(pid, ()))
+        if fd >= 0 and _is_written(fd, answer):
+            self.wake(pid)
+        else:
             # Without a file it cannot learn of a status. What it then gives is never 0.
             kill([pid], _signal.SIGKILL)
-            return
-        os.write(fd, b"".join(b"%b %d\n" % (word, status) for word in self._words.get(pid, ())))
-        os.close(fd)
-        self.wake(pid)
 
     def wake(self, pid: int) -> None:
         """Tell a placeholder that its status is there. A shell that was not waiting yet, or that
@@ -135,7 +136,7 @@ class Requests:
             credentials = connection.getsockopt(
                 _socket.SOL_SOCKET, _socket.SO_PEERCRED, struct.calcsize("3i")
             )
-            parent = launcher_of(struct.unpack("3i", credentials)[0])
+            parent = state(struct.unpack("3i", credentials)[0])[1]
             if not is_placeholder(parent):
                 return
             connection.settimeout(_PASSES)
@@ -163,16 +164,21 @@ class Requests:
 
 def _listener(run_dir: str) -> _socket.socket:
     listener = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM | _socket.SOCK_CLOEXEC)
-    folder = os.open(run_dir, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        # A socket address has at most 107 bytes; the path of a run directory may have more.
-        listener.bind(f"/proc/self/fd/{folder}/{FDS}")
-        os.chmod(f"{run_dir}/{FDS}", 0o600)
-    finally:
-        os.close(folder)
+    at(run_dir, FDS, listener.bind)
+    os.chmod(f"{run_dir}/{FDS}", 0o600)
     listener.listen(4096)
     listener.setblocking(False)
     return listener
+
+
+def _is_written(fd: int, data: bytes) -> bool:
+    """Write data into a new file, and close it. Return whether all of it is there."""
+    try:
+        return os.write(fd, data) == len(data)
+    except OSError:  # the disk is full
+        return False
+    finally:
+        os.close(fd)
 
 
 @dataclass(frozen=True)
@@ -192,8 +198,8 @@ def place(pid: int, form: RanksForm) -> Place | None:
     """Return what the rank of this placeholder takes over; None if it has ended, or if it has no
     number that a rank could have."""
     try:
-        env = _variables(_read(pid, "environ"))
-        words = _read(pid, "cmdline").split(b"\0")[:-1]
+        env = variables(content(pid, "environ", _MOST))
+        words = content(pid, "cmdline", _MOST).split(b"\0")[:-1]
         given = (env[name] for name in map(os.fsencode, form.numbers) if name in env)
         number = next(given, b"0")
         if not number.isdigit() or len(number) > 9:
@@ -217,22 +223,6 @@ def place(pid: int, form: RanksForm) -> Place | None:
         cpus,
         limits,
     )
-
-
-def _read(pid: int, name: str) -> bytes:
-    fd = os.open(f"/proc/{pid}/{name}", os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        pieces: list[bytes] = []
-        while (piece := os.read(fd, 1 << 20)) and len(pieces) < _MOST >> 20:
-            pieces.append(piece)
-        return b"".join(pieces)
-    finally:
-        os.close(fd)
-
-
-def _variables(environ: bytes) -> dict[bytes, bytes]:
-    pairs = (entry.partition(b"=") for entry in environ.split(b"\0")[:-1])
-    return {name: value for name, _, value in pairs}
 
 
 def _without_backslash(word: bytes) -> bytes:
@@ -290,19 +280,6 @@ def is_same_stream(pid: int) -> bool:
     except OSError:
         return False
     return os.path.samestat(first, second)
-
-
-def launcher_of(pid: int) -> int:
-    """Return the process that has started this one."""
-    return state(pid)[1]
-
-
-def name_of(pid: int) -> str:
-    """Return a process's name; "" if it is gone."""
-    try:
-        return stat(pid)[0]
-    except OSError:
-        return ""
 
 
 class Watch:

@@ -53,9 +53,4 @@ class Reaper:
 
 def _zombies() -> set[int]:
     """Return the children of this process that have ended and were not waited for."""
-    me = os.getpid()
-    try:
-        children = proc.children(me)
-    except OSError:  # the kernel does not list them
-        children = [pid for pid, _, (_, parent, *_) in proc.processes() if int(parent) == me]
-    return {pid for pid in children if proc.state(pid)[0] == "Z"}
+    return {pid for pid in proc.own_children() if proc.state(pid)[0] == "Z"}

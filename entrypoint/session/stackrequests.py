@@ -15,6 +15,7 @@ from pathlib import Path
 
 from entrypoint.base.errors import UnavailableError
 from entrypoint.base.text import from_json, one_line
+from entrypoint.system.descriptors import at
 from entrypoint.system.files import RunDir
 
 _NAME = "node"  # of the socket in the run directory
@@ -102,15 +103,11 @@ def ask(run_dir: Path) -> list[str]:
 
 
 def _connected(run_dir: Path) -> socket.socket:
-    # A socket address has at most 107 bytes; the path of a run directory may have more.
-    folder = os.open(run_dir, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     connection.settimeout(_PATIENCE)
     try:
-        connection.connect(f"/proc/self/fd/{folder}/{_NAME}")
+        at(run_dir, _NAME, connection.connect)
     except OSError:
         connection.close()
         raise
-    finally:
-        os.close(folder)
     return connection

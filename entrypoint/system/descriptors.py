@@ -6,6 +6,9 @@ from __future__ import annotations
 import os
 import select
 
+if False:  # only for type checkers: importing it is slow
+    from collections.abc import Callable
+
 CHUNK = 65536  # bytes read at a time
 _EINVAL = 22
 
@@ -37,6 +40,16 @@ def reopened(fd: int) -> int:
         except OSError:
             pass  # it may belong to another user
     return -1
+
+
+def at(folder: str | os.PathLike[str], name: str, act: Callable[[str], object]) -> None:
+    """Call a socket's `bind` or `connect` with the address of this name in a folder: an address has
+    at most 107 bytes, and the folder's path may have more. Raises OSError."""
+    fd = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        act(f"/proc/self/fd/{fd}/{name}")
+    finally:
+        os.close(fd)
 
 
 def open_regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY, mode: int = 0o600) -> int:

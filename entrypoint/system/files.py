@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from entrypoint.base.errors import CantCreateError, ConfigError, EntrypointError
 from entrypoint.base.text import size, some
-from entrypoint.system.descriptors import open_regular
+from entrypoint.system.descriptors import at, open_regular
 
 if TYPE_CHECKING:
     import socket
@@ -204,12 +204,7 @@ class RunDir:
         bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         with explained(path):
             path.unlink(missing_ok=True)
-            folder = os.open(self.path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
-                # A socket address has at most 107 bytes; the path of a run directory may have more.
-                bound.bind(f"/proc/self/fd/{folder}/{name}")
-            finally:
-                os.close(folder)
+            at(self.path, name, bound.bind)
             path.chmod(0o600)
         return bound
 

@@ -88,6 +88,15 @@ def children(pid: int) -> list[int]:
     return list(found)
 
 
+def own_children() -> list[int]:
+    """Return the pids of this process's children, also of those that nobody has waited for yet."""
+    me = os.getpid()
+    try:
+        return children(me)
+    except OSError:  # the kernel does not list them
+        return [pid for pid, _, (_, parent, *_) in processes() if int(parent) == me]
+
+
 def tree(pid: int) -> Iterator[int]:
     """Yield the process and those below it, parents first, as `children` finds them."""
     yield pid
@@ -105,6 +114,32 @@ def state(pid: int) -> tuple[str, int]:
     except OSError:
         return "Z", 0
     return fields[0], int(fields[1])
+
+
+def name_of(pid: int) -> str:
+    """Return a process's name; "" if it is gone."""
+    try:
+        return stat(pid)[0]
+    except OSError:
+        return ""
+
+
+def content(pid: int, name: str, most: int = 1 << 20) -> bytes:
+    """Return the first bytes of a process's `cmdline` or `environ`. Raises OSError."""
+    file = os.open(f"/proc/{pid}/{name}", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        data = b""
+        while len(data) < most and (piece := os.read(file, most - len(data))):
+            data += piece
+        return data
+    finally:
+        os.close(file)
+
+
+def variables(environ: bytes) -> dict[bytes, bytes]:
+    """Return the variables of a process's `environ`."""
+    pairs = (entry.partition(b"=") for entry in environ.split(b"\0")[:-1])
+    return {name: value for name, _, value in pairs}
 
 
 def has_ended(pid: int) -> bool:

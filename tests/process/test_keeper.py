@@ -4,10 +4,12 @@ launcher starts."""
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -368,6 +370,28 @@ def test_one_that_ended_under_an_mpi_stays_until_it_is_let_go(
     assert not [each for each in kept.told() if each.startswith("end")], "its launcher waits"
     kept.send(orders.Release())
     assert "end 0" in kept.ended()
+
+
+def test_a_line_s_end_is_noted_of_what_this_node_prints(tmp_path: Path, keeper: Make) -> None:
+    """What a rank prints for its launcher is not on the node's stdout yet."""
+    noted = tmp_path / "last-output"
+    noted.write_text("0" * 20 + "\n\n\n")
+    kept = keeper(ranks=ranks(replace(PLAIN, is_apart=True)))
+    form = replace(PLAIN, is_launcher=True)
+    words = ("sh", "-c", 'x=$(sh rank.sh printf 50%%); echo "$x done"')
+    kept.start(*words, form=form, env={**os.environ, "NUMBER": "3"}, cwd=str(tmp_path))
+    kept.ended()
+    assert kept.over() == b"50% done\n"
+    assert noted.read_text()[20:] == "\n\n\n"
+
+
+def test_a_disk_without_room_costs_its_launcher_the_status(tmp_path: Path, keeper: Make) -> None:
+    """It is told that the rank was killed, and the rank's own end is reported."""
+    full = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (0, 0))
+    kept = keeper(ranks=ranks(replace(PLAIN, is_apart=True)), preexec_fn=full)
+    launch(kept, tmp_path, "sh", "-c", "exit 7")
+    assert "end 137" in kept.ended()
+    assert "end 7" in kept.told(orders.RANK)
 
 
 def test_signals_of_a_launcher_reach_the_rank(tmp_path: Path, keeper: Make) -> None:

@@ -103,6 +103,8 @@ class World:
 
     def __init__(self, schedule: Schedule) -> None:
         self.schedule = schedule
+        output = schedule.form.output
+        self.is_of_launcher = output is not None and output.is_of_launcher
         self.rank = Recorded(schedule.form)
         self.now = 0.0
         self.facts: list[Fact] = []  # events and actions, in order
@@ -115,14 +117,11 @@ class World:
         self._is_killed = False
         self._closed = False  # the streams, by the keeper
         self._is_closed_told = False
-        self._ends = {each: each.ends for each in self._all()}
+        self._ends = {each: each.ends for each in (schedule.program, *schedule.rest)}
         self._queue: list[tuple[float, int, object]] = []
         for when, event in schedule.faults:
             self._at(when, event)
         self._at(schedule.killed, machine.Told(KILL))
-
-    def _all(self) -> Iterable[Process]:
-        return dict.fromkeys((self.schedule.program, *self.schedule.rest))
 
     def _at(self, when: float, event: object) -> None:
         if when < NEVER:
@@ -133,8 +132,7 @@ class World:
     @property
     def rest(self) -> list[Process]:
         """What the program has started that runs, besides itself."""
-        program = self.schedule.program
-        return [each for each, ends in self._ends.items() if each != program and ends > self.now]
+        return [each for each in self.schedule.rest if self._ends[each] > self.now]
 
     @property
     def is_open(self) -> bool:
@@ -151,12 +149,9 @@ class World:
 
     def run(self) -> None:
         """Until the rank is over and nothing more can happen."""
-        last = max(
-            [when for when, _ in self.schedule.faults] + [when for when, _ in self.schedule.reads]
-        )
-        ends = max([last, *(end for end in self._ends.values() if end < NEVER)], default=0.0)
-        ends = max(ends, self.schedule.killed if self.schedule.killed < NEVER else 0.0)
-        limit = ends + 3 * self.schedule.form.grace + STUCK + 20
+        times = [when for when, _ in (*self.schedule.faults, *self.schedule.reads)]
+        times += [when for when in (*self._ends.values(), self.schedule.killed) if when < NEVER]
+        limit = max(times) + 3 * self.schedule.form.grace + STUCK + 20
         while self.now <= limit and not (self.rank.state is State.OVER and not self._queue):
             self._step()
 
@@ -244,9 +239,12 @@ class World:
     def _when(self, kind: type) -> float:
         return min((when for when, _ in self._of(kind)), default=NEVER)
 
+    def _signals_told(self) -> list[tuple[float, int]]:
+        return [(when, fact.signum) for when, fact in self.facts if isinstance(fact, machine.Told)]
+
     def _told(self, *signals: int) -> float:
         """When one of these was first sent by somebody."""
-        told = [when for when, fact in self._of(machine.Told) if fact.signum in signals]  # type: ignore[attr-defined]
+        told = [when for when, signum in self._signals_told() if signum in signals]
         if not self.schedule.form.by_mpi:
             # only to one that runs, but it is no harm to believe that it always counts
             told += [self._when(machine.LauncherGone)]
@@ -282,50 +280,38 @@ class World:
             "a success is told before its output is passed on",
             kept_waiting and bool(self._waited_at(end)),
         )
-        yield "a success is told while it may still print", kept_waiting and self._ran_at_end
+        yield "a success is told while it may still print", kept_waiting and self._is_left_at(end)
         yield "output is lost", bool(self.lost) and not (killed <= done or self._is_stuck)
         yield from self._checks_of_signals(exited, killed, done)
         yield from self._checks_of_launcher(answer, done)
         yield from self._checks_of_time(exited, done)
 
     def _waited_at(self, when: float) -> int:
-        waited = [fact.waiting for at, fact in self._of(machine.Drained) if at <= when]  # type: ignore[attr-defined]
-        return waited[-1] if waited else 0
+        facts = [(at, fact) for at, fact in self.facts if isinstance(fact, machine.Drained)]
+        return next((fact.waiting for at, fact in reversed(facts) if at <= when), 0)
 
-    @property
-    def _ran_at_end(self) -> bool:
-        """Whether a process that may be ended ran when a success was told."""
-        end = self._when(machine.TellEnd)
-        return any(
-            not each.is_immortal and self._ends[each] > end
-            for each in self.schedule.rest
-            if each != self.schedule.program
-        )
+    def _is_left_at(self, when: float) -> bool:
+        """Whether a process that the program has left, and that may be ended, ran at this time."""
+        return any(self._ends[each] > when for each in self.schedule.rest if not each.is_immortal)
 
     @property
     def _is_stuck(self) -> bool:
         """Whether nobody has taken its output for so long that it may be lost."""
         drops = self._when(machine.DropOutput)
-        is_of_launcher = (
-            self.schedule.form.output is not None and self.schedule.form.output.is_of_launcher
-        )
-        return drops - self.moved >= min(STUCK, drops) - SLACK and not is_of_launcher
+        return drops - self.moved >= min(STUCK, drops) - SLACK and not self.is_of_launcher
 
     def _checks_of_signals(
         self, exited: float, killed: float, done: float
     ) -> Iterable[tuple[str, bool]]:
         terminated = self._told(TERM)
-        signals = [(when, fact.signum) for when, fact in self._of(machine.Signal)]  # type: ignore[attr-defined]
+        signals = [
+            (when, fact.signum) for when, fact in self.facts if isinstance(fact, machine.Signal)
+        ]
         for when, signum in signals:
             yield "it gets SIGTERM, and nobody wants that", signum == TERM and when < terminated
             yield "it gets SIGKILL, and nobody wants that", signum == KILL and when < killed
-        for event in (machine.Told,):
-            for when, fact in self._of(event):
-                is_late = when >= exited
-                yield (
-                    "a signal is not passed on",
-                    not is_late and (when, fact.signum) not in signals,
-                )  # type: ignore[attr-defined]
+        for when, signum in self._signals_told():
+            yield "a signal is not passed on", when < exited and (when, signum) not in signals
         for when, signum in self.rest_signals:
             terms = [at for at, other in self.rest_signals if other == TERM and at <= when]
             waited = when - min(terms, default=when)
@@ -346,7 +332,7 @@ class World:
                 at == when and fact.signum == TERM and fact.cut  # type: ignore[attr-defined]
                 for at, fact in self._of(machine.SignalRest)
             )
-            prints = self.printed_before(when) > when - BY_ITSELF + 1e-9 and when > exited
+            prints = min(self.printed, when) > when - BY_ITSELF + 1e-9 and when > exited
             ends = exited + self.schedule.form.grace - 1e-9
             yield (
                 "what still prints is ended before the grace is over",
@@ -356,25 +342,15 @@ class World:
                 "what still prints is ended without a word",
                 (signum == TERM and not is_told and prints and not is_cut),
             )
-        left = [each for each in self.schedule.rest if not each.is_immortal]
-        is_left = any(self._ends[each] > done for each in left if each != self.schedule.program)
-        yield (
-            "it is done, and what it left runs",
-            (done < NEVER and is_left and not self.schedule.form.is_apart),
-        )
-
-    def printed_before(self, when: float) -> float:
-        """When the last output before that time came."""
-        return self.printed if self.printed <= when else when
+        is_left = done < NEVER and self._is_left_at(done)
+        yield "it is done, and what it left runs", is_left and not self.schedule.form.is_apart
 
     def _checks_of_launcher(self, answer: float, done: float) -> Iterable[tuple[str, bool]]:
         form = self.schedule.form
         told = self._of(machine.TellLauncher)
         ends = min(self._when(machine.LauncherEnds), self._when(machine.LauncherGone))
-        yield (
-            "a launcher that ends is told twice, or nobody sees one",
-            (len(told) > bool(form.by_mpi and ends < NEVER)),
-        )
+        most = int(form.by_mpi and ends < NEVER)
+        yield "a launcher that ends is told twice, or nobody sees one", len(told) > most
         yield "nobody is told of a launcher that ends", form.by_mpi and ends < done and not told
         released = min(self._when(machine.Released), self._when(machine.LauncherGone))
         for when, fact in self._of(machine.Answer):
@@ -406,7 +382,7 @@ class World:
         is_slow = self.schedule.is_slow
         is_read = all(reads for _, reads in self.schedule.reads) and not is_slow
         yield "it is not done in time", exited < NEVER and is_read and done > limit
-        is_of_launcher = form.output is not None and form.output.is_of_launcher
+        is_of_launcher = self.is_of_launcher
         stuck = max([limit, *(when for when, _ in self.schedule.reads)]) + STUCK
         yield (
             "a failure waits for a reader who does not read",
