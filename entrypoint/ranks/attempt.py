@@ -23,12 +23,12 @@ if False:  # only for type checkers: importing it is slow
 class Asked:
     """What a rank that a launcher starts has besides others."""
 
-    def __init__(self, place: placeholder.Place, launched: Launched) -> None:
+    def __init__(self, place: placeholder.Takeover, launched: Launched) -> None:
         self.place = place
         self.launched = launched
 
 
-class Attempt:
+class KeptAttempt:
     """An attempt on this node, from its `Begin`. Raises OSError if its pipes are not there."""
 
     def __init__(self, begun: orders.Begin) -> None:

@@ -13,7 +13,7 @@ from entrypoint.base.model import Launch, Plan, Topology
 from entrypoint.base.secret import HIDDEN, hides, masked_words, scrubbed
 from entrypoint.base.text import count
 from entrypoint.base.values import dataclass
-from entrypoint.ranks.orders import Started
+from entrypoint.ranks.orders import StartedAs
 from entrypoint.system.descriptors import read_regular
 from entrypoint.system.files import MAX_BYTES, is_private, put, ranks_of
 from entrypoint.system.process import environment
@@ -78,7 +78,7 @@ def stored(file: Path) -> StoredRank:
     return StoredRank(job, attempt, cwd, *_program(words))
 
 
-def store(topology: Topology, launch: Launch, number: int, started: Started) -> None:
+def store(topology: Topology, launch: Launch, number: int, started: StartedAs) -> None:
     """Store a rank's program without secrets, as the keeper has reported it; a node's program that
     is no rank by the node's number. If there is no room for it, the job continues.
 

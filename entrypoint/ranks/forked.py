@@ -6,7 +6,7 @@ import _signal  # type: ignore[import-not-found]
 import os
 
 from entrypoint.base.values import dataclass
-from entrypoint.ranks.placeholder import Place
+from entrypoint.ranks.placeholder import Takeover
 from entrypoint.system.descriptors import write_all
 from entrypoint.system.prctl import PDEATHSIG, prctl
 from entrypoint.system.proc import execute, script, why_not_started
@@ -28,7 +28,7 @@ class ToStart:
     env: Mapping[str, str]
     cwd: str
     streams: tuple[int, int, int]
-    place: Place | None = None
+    place: Takeover | None = None
     # a number, and the keeper's descriptor that it gets under that number
     passed: tuple[int, int] | None = None
 
@@ -83,7 +83,7 @@ def _become(to_start: ToStart, keeper: int) -> None:
         os._exit(status)
 
 
-def _take_over(place: Place | None) -> None:
+def _take_over(place: Takeover | None) -> None:
     """Give this process the CPUs and the limits of its placeholder."""
     if place is None:
         return

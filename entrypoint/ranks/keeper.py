@@ -23,7 +23,7 @@ from entrypoint.base.kept import MARK, KeptForm
 from entrypoint.launchers._daemons import DAEMONS
 from entrypoint.ranks import orders, placeholder
 from entrypoint.ranks import rank as machine
-from entrypoint.ranks.attempt import Asked, Attempt
+from entrypoint.ranks.attempt import Asked, KeptAttempt
 from entrypoint.ranks.families import Families
 from entrypoint.ranks.forked import ToStart, fork
 from entrypoint.ranks.kept import Kept, Launched, Streams
@@ -35,7 +35,6 @@ if False:  # only for type checkers: importing it is slow
     from collections.abc import Callable, Mapping
     from typing import Any
 
-_NOW = 0.0
 _NOBODY = -1
 _LEAVE = 1.0  # seconds in which ranks have to leave once they may
 _OWN_TEXT = 2.0  # seconds that a launcher's own text waits for a reader at the end
@@ -79,7 +78,7 @@ class Keeper:
         _signal.signal(_signal.SIGCHLD, lambda signum, frame: None)  # it only has to interrupt
         _signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
         self._families = Families()
-        self._attempt = Attempt(orders.Begin("", None))
+        self._attempt = KeptAttempt(orders.Begin("", None))
         self._kept: list[Kept] = []
         self._serial = 0
         self._next_look = machine.NEVER  # at what is left running
@@ -194,7 +193,7 @@ class Keeper:
 
     def _tell(self, report: Any) -> None:
         # once the attempt ends, nobody wants to know how what is killed has ended
-        if self._ends == machine.NEVER or isinstance(report, orders.Ended):
+        if self._ends == machine.NEVER or isinstance(report, orders.AttemptEnded):
             self._to_send += orders.encoded(report)
 
     def _send(self) -> None:
@@ -208,9 +207,9 @@ class Keeper:
 
     def _begin(self, order: orders.Begin) -> None:
         self._attempt.close()
-        self._attempt = Attempt(order)
+        self._attempt = KeptAttempt(order)
 
-    def _start(self, order: orders.Start) -> None:
+    def _start(self, order: orders.StartProgram) -> None:
         env = dict(entry.split(b"=", 1) for entry in order.env)
         words = tuple(map(os.fsencode, order.argv))
         self._keep((order.kind, order.number), order.form, words, env, order.cwd)
@@ -221,7 +220,7 @@ class Keeper:
                 kept.on(machine.Told(order.signum))
         self._look_soon()
 
-    def _release(self, order: orders.Release) -> None:
+    def _release(self, order: orders.ReleaseRanks) -> None:
         """Have launchers hear of the ranks that failed. They are suspended until all have left: one
         kills the others when the first of them leaves."""
         held = [kept for kept in self._kept if kept.is_held]
@@ -239,9 +238,9 @@ class Keeper:
             kill(self._suspended, _signal.SIGCONT)
             self._suspended = set()
 
-    def _end(self, order: orders.End) -> None:
+    def _end(self, order: orders.EndAttempt) -> None:
         """Kill all, and end the attempt once all output is passed on, or nobody reads any more."""
-        self._ends = _NOW
+        self._ends = 0.0
         _kill_all()
         self._reap()
         for kept in self._kept:
@@ -271,8 +270,8 @@ class Keeper:
         self._kept.clear()
         self._families.forget_all()
         self._attempt.close()
-        self._attempt = Attempt(orders.Begin("", None))
-        self._tell(orders.Ended(lost))
+        self._attempt = KeptAttempt(orders.Begin("", None))
+        self._tell(orders.AttemptEnded(lost))
         self._ends = machine.NEVER
 
     # -- processes
@@ -355,7 +354,7 @@ class Keeper:
         if kept.kind != orders.DAEMON and not form.is_launcher:
             entries = tuple(map(b"=".join, env.items()))
             if sum(map(len, words + entries)) <= _STARTED:
-                self._tell(orders.Started(*name, words, entries))
+                self._tell(orders.StartedAs(*name, words, entries))
 
     def _not_started(self, kept: Kept, program: str, error: OSError) -> None:
         """Report why a program cannot be started or kept, as its end."""
@@ -521,8 +520,8 @@ def _die() -> None:
 
 _ORDERS: Mapping[type, Callable[[Keeper, Any], None]] = {
     orders.Begin: Keeper._begin,
-    orders.Start: Keeper._start,
+    orders.StartProgram: Keeper._start,
     orders.SignalAll: Keeper._signal,
-    orders.Release: Keeper._release,
-    orders.End: Keeper._end,
+    orders.ReleaseRanks: Keeper._release,
+    orders.EndAttempt: Keeper._end,
 }

@@ -84,7 +84,7 @@ class KeptHere:
         self._last_output: dict[int, tuple[str, ...]] = {}
         self._changed = asyncio.Event()
 
-    def start(self, order: orders.Start) -> None:
+    def start(self, order: orders.StartProgram) -> None:
         """Start one, which runs from now on."""
         self._pids[order.number] = 0
         self._send(order)
@@ -217,7 +217,7 @@ class Keeping:
     def _take(self, report: Any) -> None:
         if isinstance(report, (orders.Report, orders.Tail)):
             self.kinds[report.kind].note(report)
-        if isinstance(report, orders.Ended):
+        if isinstance(report, orders.AttemptEnded):
             self.lost_bytes = report.lost
             self._over.set()
         else:
@@ -258,7 +258,7 @@ class Keeping:
     async def end(self, patience: float) -> int:
         """End the attempt, and return how many bytes of output nobody took. `patience`: seconds in
         which a reader must take some."""
-        self.send(orders.End(patience))
+        self.send(orders.EndAttempt(patience))
         over = asyncio.ensure_future(self._over.wait())
         await asyncio.wait({over}, timeout=patience + _LAST)
         over.cancel()

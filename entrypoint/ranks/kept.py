@@ -216,7 +216,7 @@ class Kept:
 
     # -- what its machine wants
 
-    def _signal(self, action: machine.Signal) -> None:
+    def _signal(self, action: machine.SendSignal) -> None:
         if action.signum == KILL:
             self.kill()
             return
@@ -279,7 +279,7 @@ class Kept:
             self.report("late", late)
         self.report("done")
 
-    def _answer(self, action: machine.Answer) -> None:
+    def _answer(self, action: machine.AnswerLauncher) -> None:
         self.streams.close_targets()
         if self.launched is not None and self.requests is not None:
             self.launched.status = action.status
@@ -292,14 +292,14 @@ class Kept:
 
 
 _ACTIONS: Mapping[type, Callable[[Kept, Any], None]] = {
-    machine.Signal: Kept._signal,
+    machine.SendSignal: Kept._signal,
     machine.SignalRest: Kept._signal_rest,
     machine.TellEnd: Kept._tell_end,
     machine.TellLauncher: Kept._tell_launcher,
     machine.CloseStreams: Kept._close_streams,
     machine.DropOutput: Kept._drop_output,
     machine.TellDone: Kept._tell_done,
-    machine.Answer: Kept._answer,
+    machine.AnswerLauncher: Kept._answer,
 }
 
 

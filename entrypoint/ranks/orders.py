@@ -37,7 +37,7 @@ class Begin:
 
 
 @dataclass(frozen=True)
-class Start:
+class StartProgram:
     """Start a program, or with the kind DAEMON what starts one."""
 
     kind: str
@@ -59,12 +59,12 @@ class SignalAll:
 
 
 @dataclass(frozen=True)
-class Release:
+class ReleaseRanks:
     """The ranks have ended: launchers may hear of those that failed."""
 
 
 @dataclass(frozen=True)
-class End:
+class EndAttempt:
     """End the attempt: kill all, and pass on what a reader takes within `patience` seconds without
     a pause."""
 
@@ -104,7 +104,7 @@ class Tail:
 
 
 @dataclass(frozen=True)
-class Started:
+class StartedAs:
     """How a rank was started, for `entrypoint rerun`: its words, and NAME=VALUE of variables."""
 
     kind: str
@@ -122,7 +122,7 @@ class DaemonEnded:
 
 
 @dataclass(frozen=True)
-class Ended:
+class AttemptEnded:
     """The attempt is over here; so many bytes of output were lost at the end."""
 
     lost: int
@@ -131,8 +131,17 @@ class Ended:
 _CLASSES: dict[str, type] = {
     each.__name__: each
     for each in (
-        *(Begin, Start, SignalAll, Release, End, KeptForm, OutputForm, RanksForm),
-        *(Report, Tail, Started, DaemonEnded, Ended),
+        *(
+            Begin,
+            StartProgram,
+            SignalAll,
+            ReleaseRanks,
+            EndAttempt,
+            KeptForm,
+            OutputForm,
+            RanksForm,
+        ),
+        *(Report, Tail, StartedAs, DaemonEnded, AttemptEnded),
     )
 }
 _LENGTH = struct.Struct("=I")

@@ -182,7 +182,7 @@ def _is_written(fd: int, data: bytes) -> bool:
 
 
 @dataclass(frozen=True)
-class Place:
+class Takeover:
     """What a rank takes over from its placeholder."""
 
     number: int
@@ -194,7 +194,7 @@ class Place:
     limits: tuple[tuple[int, tuple[int, int]], ...]
 
 
-def place(pid: int, form: RanksForm) -> Place | None:
+def place(pid: int, form: RanksForm) -> Takeover | None:
     """Return what the rank of this placeholder takes over; None if it has ended, or if it has no
     number that a rank could have."""
     try:
@@ -214,7 +214,7 @@ def place(pid: int, form: RanksForm) -> Place | None:
     if not program:
         return None
     here = f"/proc/{pid}"
-    return Place(
+    return Takeover(
         int(number),
         tuple(program),
         _of_rank(env, form),

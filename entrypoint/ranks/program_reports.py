@@ -91,7 +91,7 @@ class ProgramReports:
         """Handle a report of the keeper."""
         launch = self._draft.launch
         match report:
-            case orders.Started(kind, number):
+            case orders.StartedAs(kind, number):
                 if not (kind == orders.PROGRAM and self.by_ranks):
                     command_line.store(self.topology, launch, number, report)
             case orders.DaemonEnded(name, status):

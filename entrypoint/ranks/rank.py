@@ -127,7 +127,7 @@ class Due:
 
 
 @dataclass(frozen=True)
-class Signal:
+class SendSignal:
     """Send a signal to its processes; SIGTERM once to each."""
 
     signum: int
@@ -169,7 +169,7 @@ class TellDone:
 
 
 @dataclass(frozen=True)
-class Answer:
+class AnswerLauncher:
     """Give its launcher this status."""
 
     status: int
@@ -274,7 +274,7 @@ class Rank:
         if signum == KILL:
             self._is_killed = True
             if self.state is State.RUNNING:
-                self._actions.append(Signal(KILL))
+                self._actions.append(SendSignal(KILL))
             elif self.state is State.LEAVING:
                 self._actions.append(SignalRest(KILL))
                 if self._signals:  # otherwise they were killed before
@@ -291,7 +291,7 @@ class Rank:
             if self.state is State.LEAVING and self._is_end_told:
                 self._tell_end()
         if self.state is State.RUNNING or (self.state is State.LEAVING and signum != TERM):
-            self._actions.append(Signal(signum))
+            self._actions.append(SendSignal(signum))
 
     def _launcher_ends(self, is_gone: bool, now: float) -> None:
         if self.state not in (State.RUNNING, State.LEAVING, State.FLUSHING):
@@ -338,4 +338,4 @@ class Rank:
 
     def _over(self, status: int) -> None:
         self._enter(State.OVER)
-        self._actions.append(Answer(status))
+        self._actions.append(AnswerLauncher(status))

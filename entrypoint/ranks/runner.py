@@ -95,7 +95,7 @@ class Programs:
             case messages.Stop(grace):
                 self._stop.begin(grace)
             case messages.ReleaseFailedRanks():
-                self.reports.keeping.send(orders.Release())
+                self.reports.keeping.send(orders.ReleaseRanks())
             case _:
                 raise TypeError(f"this is no order: {message!r}")
 
@@ -216,7 +216,9 @@ class Programs:
             return
         form = form_of(plan.launch, number, self._spec, self._topology)
         self.reports.programs.start(
-            orders.Start(orders.PROGRAM, number, program.argv, _entries(env), plan.workdir, form)
+            orders.StartProgram(
+                orders.PROGRAM, number, program.argv, _entries(env), plan.workdir, form
+            )
         )
 
     def _start_daemon(self, command: str) -> None:
@@ -231,7 +233,7 @@ class Programs:
         argv = ("/bin/sh", "-c", command)
         form = KeptForm(output=None, is_launcher=True, is_apart=True)
         self.reports.keeping.send(
-            orders.Start(orders.DAEMON, self._daemons, argv, _entries(env), "/", form)
+            orders.StartProgram(orders.DAEMON, self._daemons, argv, _entries(env), "/", form)
         )
 
     def idle(self) -> float:

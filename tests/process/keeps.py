@@ -61,7 +61,7 @@ class Keeper:
     ) -> None:
         """Start a program."""
         entries = [os.fsencode(f"{name}={value}") for name, value in (env or os.environ).items()]
-        order = orders.Start(orders.PROGRAM, number, words, tuple(entries), cwd, form)
+        order = orders.StartProgram(orders.PROGRAM, number, words, tuple(entries), cwd, form)
         self.send(order)
 
     def read(self) -> None:
@@ -110,11 +110,11 @@ class Keeper:
 
     def over(self) -> bytes:
         """End the attempt and the keeper; return its whole output that nobody has read yet."""
-        self.send(orders.End(5.0))
+        self.send(orders.EndAttempt(5.0))
         out = b""
         if self.process.stdout is not None:
             os.set_blocking(self.process.stdout.fileno(), False)
-        while not any(isinstance(each, orders.Ended) for each in self.reports):
+        while not any(isinstance(each, orders.AttemptEnded) for each in self.reports):
             self.read()
             out += self._output()
             until(lambda: True, "")

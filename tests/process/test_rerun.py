@@ -218,7 +218,7 @@ def stored(node: Node, rank: int) -> None:
         "job", (TopologyNode(0, "a", 8),), 0, "local", Device("cpu", 0, ""), str(node.run_dir), ""
     )
     env = (b"NAME=VALUE", f"{MARK}=1".encode())
-    program = orders.Started(orders.RANK, rank, (b"true",), env)
+    program = orders.StartedAs(orders.RANK, rank, (b"true",), env)
     launch = Launch(ranks=LaunchRanks(kind=UNDER_DAEMONS))
     command_line.store(topology, launch, rank, program)
 

@@ -18,6 +18,7 @@ SLACK = 3 * LOOK
 AFTER_KILL = 1.0
 USR1 = 10
 Fact = tuple[float, object]
+_ENDS = (machine.TellEnd, machine.TellDone, machine.AnswerLauncher)  # in this order
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,7 +201,7 @@ class World:
 
     def _do(self, action: object) -> None:
         match action:
-            case machine.Signal(signum):
+            case machine.SendSignal(signum):
                 self._signal(self._ends, signum)
             case machine.SignalRest(signum):
                 self.rest_signals.append((self.now, signum))
@@ -255,16 +256,11 @@ class World:
 
     def _checks(self) -> Iterable[tuple[str, bool]]:
         form, facts = self.schedule.form, self.facts
-        end, done, answer = map(self._when, (machine.TellEnd, machine.TellDone, machine.Answer))
+        end, done, answer = map(self._when, _ENDS)
         exited = self._when(machine.Exited)
-        order = [
-            fact
-            for _, fact in facts
-            if isinstance(fact, (machine.TellEnd, machine.TellDone, machine.Answer))
-        ]
-        kinds = [type(each) for each in order]
-        yield "end, done and answer are not told once, in order", kinds != [
-            machine.TellEnd, machine.TellDone, machine.Answer][: len(kinds)]  # fmt: skip
+        order = [fact for _, fact in facts if isinstance(fact, _ENDS)]
+        kinds = tuple(map(type, order))
+        yield "end, done and answer are not told once, in order", kinds != _ENDS[: len(kinds)]
         yield (
             "its end is told with another status",
             any(isinstance(each, machine.TellEnd) and each.status != self.status for each in order),
@@ -305,7 +301,7 @@ class World:
     ) -> Iterable[tuple[str, bool]]:
         terminated = self._told(TERM)
         signals = [
-            (when, fact.signum) for when, fact in self.facts if isinstance(fact, machine.Signal)
+            (when, fact.signum) for when, fact in self.facts if isinstance(fact, machine.SendSignal)
         ]
         for when, signum in signals:
             yield "it gets SIGTERM, and nobody wants that", signum == TERM and when < terminated
@@ -353,7 +349,7 @@ class World:
         yield "a launcher that ends is told twice, or nobody sees one", len(told) > most
         yield "nobody is told of a launcher that ends", form.by_mpi and ends < done and not told
         released = min(self._when(machine.Released), self._when(machine.LauncherGone))
-        for when, fact in self._of(machine.Answer):
+        for when, fact in self._of(machine.AnswerLauncher):
             status = fact.status  # type: ignore[attr-defined]
             yield "a launcher hears of another status", status != self.status and not form.by_mpi
             yield (
