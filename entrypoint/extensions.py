@@ -1,5 +1,5 @@
-"""What the core asks of features, one protocol each. `cli/features.py` hands it what implements
-them, so that the core imports no feature."""
+"""The protocols of features, one for each thing that the core asks of them. `cli/features.py` hands
+it what implements them, so that the core imports no feature."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LoopView:
-    """What an observer cannot know from events and actions."""
+    """The state of the loop that an observer cannot know from events and actions."""
 
     attempt: int
     outcome: Outcome | None
@@ -50,7 +50,7 @@ class Observer(Protocol):
 
 
 class Admission(Protocol):
-    """Whether this node may take part in one attempt."""
+    """The decision on whether this node may take part in one attempt."""
 
     def report(self, report: NodeReport) -> NodeReport:
         """Return this node's report with what is known until now."""

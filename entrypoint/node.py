@@ -59,8 +59,8 @@ _WRITE_LIMIT = 5.0  # seconds that the end waits for files on their way into the
 
 @dataclass(frozen=True)
 class AttemptInputs:
-    """What one attempt starts from. `gate`: checks this node before each attempt; `not_ready`: why
-    it cannot take part, as is known already."""
+    """The inputs of one attempt. `gate`: checks this node before each attempt; `not_ready`: why it
+    cannot take part, if that is known already."""
 
     spec: JobSpec
     facts: Facts

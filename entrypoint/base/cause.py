@@ -1,4 +1,5 @@
-"""Why a rank or program failed: the value that nodes exchange, and that the job's result holds."""
+"""The cause of a rank's or program's failure: the value that nodes exchange, and that the job's
+result holds."""
 
 # Without `from __future__ import annotations`: wire.py reads the annotations as values.
 from typing import Annotated, Literal, get_args
@@ -22,7 +23,7 @@ _SENTENCE = Length(REASON)
 
 @dataclass(frozen=True)
 class Cause:
-    """Why a rank or program failed, by what it printed and what its node measured."""
+    """The cause of a rank's or program's failure, by its output and its node's measurements."""
 
     # The kind of cause, such as `gpu-ecc`: entrypoint/causes lists all.
     slug: Annotated[str, Length(40)]

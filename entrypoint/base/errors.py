@@ -163,4 +163,4 @@ these."""
 CLASSES = {EXIT_SOFTWARE: "defect"}
 CLASSES |= {NoProgressError.status: "job", DeadlineError.status: "stopped"}
 CLASSES |= {kind.status: "config" for kind in _CONFIG} | dict.fromkeys(RETRIED, "infrastructure")
-"""Whose it is to fix, of each status of ours."""
+"""Status of ours -> its class: who can fix the failure."""

@@ -1,5 +1,5 @@
-"""When a silent peer counts as lost. Pure: the caller gives every time, in seconds of a monotonic
-clock.
+"""Timeouts of heartbeats: when a silent peer counts as lost. Pure: the caller gives every time, in
+seconds of a monotonic clock.
 
 A peer sends something every fifth of the heartbeat timeout, so its silence may be a fifth shorter
 than it looks. In a job of thousands of nodes it is two fifths: half as many messages.

@@ -1,5 +1,5 @@
-"""Which network interface a job's traffic takes: the one asked for, else, where a node has several,
-the roll call's.
+"""The choice of the network interface for a job's traffic: the one asked for; otherwise, if a node
+has several, the roll call's.
 
 One that leads nowhere, such as docker0, has Open MPI, NCCL and Gloo wait for connections that never
 come.

@@ -1,5 +1,5 @@
-"""How the keeper treats the programs and ranks of a node (ranks/keeper.py): plain values that the
-plan makes."""
+"""The forms in which the keeper (ranks/keeper.py) keeps the programs and ranks of a node: plain
+values that the plan makes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MARK = "ENTRYPOINT_KEPT"
 
 @dataclass(frozen=True)
 class OutputForm:
-    """What becomes of the output of a program or rank.
+    """The treatment of the output of a program or rank.
 
     `lines`: "" passes on all bytes as they come, `whole` keeps lines whole, as others print into
     the same stream; `text` and `json` shape them (output/lines.py), by the fields that follow it.
@@ -60,7 +60,7 @@ class OutputForm:
 
 @dataclass(frozen=True)
 class KeptForm:
-    """How a program, or each rank that a launcher starts, is kept."""
+    """The form in which a program is kept, or each rank that a launcher starts."""
 
     # None: it prints where this node does, and nobody reads it on the way
     output: OutputForm | None = OutputForm()
@@ -84,7 +84,7 @@ class KeptForm:
 
 @dataclass(frozen=True)
 class RanksForm:
-    """What is the same for all ranks that a launcher starts on this node."""
+    """The settings of all ranks that a launcher starts on this node."""
 
     form: KeptForm
     numbers: tuple[str, ...]  # variables, of which the first that is set has a rank's number

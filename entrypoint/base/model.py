@@ -22,7 +22,7 @@ Origin = Literal["flag", "env", "spec", "platform", "default", "the roll call"]
 
 @dataclass(frozen=True)
 class Source:
-    """Where a value came from: its origin, and the flag, variable or file position itself."""
+    """The source of a value: its origin, and the flag, variable or file position itself."""
 
     origin: Origin
     where: str = ""
@@ -48,7 +48,7 @@ class Interface:
 
 @dataclass(frozen=True)
 class Installation:
-    """Where a program is that is on no PATH or was moved, and what it needs to run from there."""
+    """A program that is on no PATH or was moved: its place, and what it needs to run from there."""
 
     folder: str  # of its programs
     libraries: tuple[str, ...] = ()  # folders of libraries, the first wins
@@ -57,7 +57,7 @@ class Installation:
 
 @dataclass(frozen=True)
 class Facts:
-    """What this container is, read once by `system/facts.py` before anything is decided."""
+    """The facts about this container, read once by `system/facts.py` before anything is decided."""
 
     env: Mapping[str, str] = field(repr=False)  # it holds secrets
     hostname: str
@@ -86,7 +86,7 @@ class Facts:
 
 @dataclass(frozen=True)
 class Site:
-    """Who started us: the hosts, which of them is this one, and how each was known.
+    """The platform that started us: the hosts, which of them is this one, and each value's origin.
 
     `hosts` is empty and `index`, `slots` are None where the platform does not say.
     """
@@ -117,7 +117,7 @@ class Site:
 
 @dataclass(frozen=True)
 class Device:
-    """What hardware the ranks of this node use."""
+    """The hardware that the ranks of this node use."""
 
     kind: str
     count: int  # accelerators in this container; 0 on a CPU node
@@ -131,7 +131,7 @@ class Device:
 
 @dataclass(frozen=True)
 class Access:
-    """What gives a container cards of one kind, in the words of each system that starts
+    """The settings that give a container cards of one kind, in the words of each system that starts
     containers."""
 
     resource: str = ""  # what its Kubernetes device plugin calls a card
@@ -201,7 +201,7 @@ class Node:
 
 @dataclass(frozen=True)
 class NodeReport:
-    """What one node said of itself at the roll call."""
+    """A node's report about itself at the roll call."""
 
     rank: int
     slots: int
@@ -236,7 +236,7 @@ class NodeReport:
 
 @dataclass(frozen=True)
 class Cards:
-    """What the platform's rank table says of this node's accelerators."""
+    """This node's accelerators, as the platform's rank table describes them."""
 
     table: str  # the whole table, as HCCL reads it
     ranks: tuple[int, ...]  # of this node's processes
@@ -255,7 +255,7 @@ class Members:
 
 @dataclass(frozen=True)
 class Topology:
-    """Where every process of the job runs, seen from node `me`."""
+    """The nodes and processes of the job, seen from node `me`."""
 
     job: str
     nodes: tuple[Node, ...]
@@ -387,7 +387,7 @@ class Program:
 
 @dataclass(frozen=True)
 class LaunchRanks:
-    """How a launcher starts ranks, and what it does with their output."""
+    """A launcher's way of starting ranks and of treating their output."""
 
     # Its name in messages about them, and what decides which network they use.
     name: str = ""
@@ -433,8 +433,8 @@ class LaunchPort:
 
 @dataclass(frozen=True)
 class Launch:
-    """What a launcher answers: which programs start on this node, what they need, how their ranks
-    start, and whose end is the job's."""
+    """A launcher's answer: the programs to start on this node, their needs, the way in which ranks
+    start, and the processes whose end is the job's."""
 
     # none: ranks are started from elsewhere, this node waits until released
     programs: tuple[Program, ...] = ()
@@ -469,7 +469,7 @@ class Launch:
 
 @dataclass(frozen=True)
 class Inquiry:
-    """What a feature lets the leader ask the nodes that have answered the roll call (`check`,
+    """An inquiry of a feature: the leader asks the nodes that have answered the roll call (`check`,
     `netcheck`). Both halves come with the plan, since the job imports no feature; their types are
     in job/inquiry.py."""
 
@@ -488,7 +488,7 @@ class Inquiry:
 
 @dataclass(frozen=True)
 class Finding:
-    """What `check` says of one thing. `id` names what was looked at, the same in every release."""
+    """A result of `check` about one thing. `id` names the thing, the same in every release."""
 
     level: str  # "error": the job would fail; "warning": it may fail, or be slow; "ok"
     id: str
@@ -506,7 +506,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Plan:
-    """What this node will do, before it does any of it."""
+    """A plan of all that this node will do, made before it does any of it."""
 
     topology: Topology
     launcher: str
@@ -574,7 +574,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How the job, or one attempt at it, ended: an exit status and the reason in one sentence."""
+    """The end of the job or of one attempt: an exit status and the reason in one sentence."""
 
     status: int
     reason: str

@@ -6,7 +6,7 @@ from entrypoint.base.values import dataclass
 
 @dataclass(frozen=True)
 class RankKind:
-    """What starts ranks and what reports them."""
+    """A kind of ranks: what starts them and what reports them."""
 
     # The launcher's daemons start them, on all nodes. No signal goes to the launcher itself: it
     # would kill its ranks before the grace period is over.

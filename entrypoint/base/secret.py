@@ -1,5 +1,4 @@
-"""What a secret is: how its name looks, how text is shown without it, and which values are too weak
-to be one."""
+"""Secrets: how their names look, how text is shown without them, and which values are too weak."""
 
 from __future__ import annotations
 

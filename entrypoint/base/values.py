@@ -19,7 +19,7 @@ else:
     _FIELDS = "__entrypoint_fields__"
 
     class _Field:
-        """What a class says of one of its fields."""
+        """The options of one field of a class."""
 
         def __init__(
             self,

@@ -27,8 +27,8 @@ Check = Callable[[Any], Any]  # a JSON value -> the value of the field; raises I
 
 
 class Invalid(Exception):
-    """What another process sent is not as expected. Safe to print: nothing of what was sent is in
-    it but in `value`."""
+    """Raised for data from another process that is not as expected. Safe to print: nothing of the
+    data is in it but in `value`."""
 
     def __init__(self, why: str, value: Any = None) -> None:
         super().__init__(why)

@@ -1,4 +1,4 @@
-"""What a node knows of a failure besides the output: measured once, after a rank has failed."""
+"""The evidence of a failure besides the output: measured once on the node, after a rank failed."""
 
 from __future__ import annotations
 

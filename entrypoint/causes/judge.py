@@ -1,4 +1,5 @@
-"""Why it failed: the most decisive signature of the output, weighed with what the node measured.
+"""The judge of failures: finds the most decisive signature of the output, and weighs it with what
+the node measured.
 
 A root wins over what may be one, and that over a consequence. Of several the smallest weight wins
 (table.py), then the certain one, then the first in the output.

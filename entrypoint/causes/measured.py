@@ -1,4 +1,4 @@
-"""What a node measured, weighed against what the output says.
+"""The measurements of a node, weighed against what the output says.
 
 A measurement replaces a cause only if it explains the failure better: the program's own mistakes
 stay its own on a node whose card once had an ECC error.

@@ -1,5 +1,5 @@
-"""What an exception means that no signature names: by the number or name of its error, and by whose
-code has raised it."""
+"""The causes of exceptions that no signature names: by the number or name of the error, and by
+whose code has raised it."""
 
 from __future__ import annotations
 

@@ -229,7 +229,7 @@ def _text(name: str) -> tuple[str, str]:
 
 KINDS = read_kinds(*_text("kinds.tsv"))
 ENDS = {row.needle: row for row in read_signatures(*_text("ends.tsv"))}
-"""What the end of a process says where its output says less, by its signal or status."""
+"""Signal or status of a process's end -> its signature, if the output says less."""
 _site: list[Signature] = []
 
 

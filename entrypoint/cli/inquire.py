@@ -1,4 +1,4 @@
-"""What `check` and `netcheck` share: a boot without start hooks and programs, in which worker-0
+"""The boot that `check` and `netcheck` share: without start hooks and programs; in it, worker-0
 asks all nodes."""
 
 from __future__ import annotations

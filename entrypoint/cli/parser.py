@@ -175,7 +175,7 @@ RUN_DIR = (
 
 
 class Command(NamedTuple):
-    """What the command line of a command takes.
+    """The arguments of one command.
 
     An option is written as --help shows it, with two spaces before its help: `--json  print JSON`,
     `--out, -o FILE  file to write`; after `...` it may be repeated. `more` has the other arguments

@@ -1,1 +1,1 @@
-"""What a job can do without. The core imports none of this: `cli` hands it in."""
+"""Features: all that a job can do without. The core imports none of them: `cli` hands them in."""

@@ -1,5 +1,5 @@
-"""What a node's machine wants done. The loop does it in this order and reports the results as
-events."""
+"""The actions that a node's machine asks for. The loop performs them in this order and reports the
+results as events."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class WriteFiles:
 
 @dataclass(frozen=True)
 class ShowWaiting:
-    """What the node waits for, and why; "" once it is there. `peers`: the status line counts it as
-    a peer."""
+    """Show which host the node waits for, and why; "" once it is there. `peers`: the status line
+    counts it as a peer."""
 
     host: str
     state: str

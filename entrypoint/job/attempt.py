@@ -1,5 +1,5 @@
-"""What an attempt runs, as its leader sees it: from the team that the roll call has found to the
-ends of ranks and programs.
+"""An attempt, as its leader sees it: from the team that the roll call has found to the ends of
+ranks and programs.
 
 `Leader` calls `prepare` when enough nodes are there, and tells what happens to nodes: `admit` one
 that comes late, `lose` one. It asks whether a message is `wrong`, whether the attempt `holds` an

@@ -17,7 +17,7 @@ _TIMER = events.TimerFired()
 
 
 class Clock(Protocol):
-    """What a driver needs of an event loop. Times are monotonic seconds."""
+    """The part of an event loop that a driver needs. Times are monotonic seconds."""
 
     def time(self) -> float:
         """Return the time."""

@@ -99,7 +99,8 @@ class Ending(Part):
         self._scheduler.act(actions.CheckOutputProgress())
 
     def progress(self, written: int, read: bool) -> None:
-        """What the launchers have written so far, and whether our output has room."""
+        """Take the number of bytes that the launchers have written so far, and whether our output
+        has room."""
         now, before = self._scheduler.now, self._passed
         if before < 0 or self._state.is_released:
             return  # an earlier question's answer

@@ -1,4 +1,4 @@
-"""What a node's machine handles; `handle` gets the time of each event with it.
+"""The events of a node's machine; `handle` gets the time of each event with it.
 
 Events of this node's own programs use the messages of other nodes, as in
 `MessageReceived(me, RankEnd(...))`.
@@ -36,7 +36,7 @@ class EndpointReady:
 
 @dataclass(frozen=True)
 class NameState:
-    """What is known of the address of a host's name: why there is none, or "" once there is one."""
+    """The state of the address of a host's name: why there is none, or "" once there is one."""
 
     host: str
     state: str

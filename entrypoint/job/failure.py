@@ -31,12 +31,12 @@ _VAGUE, _VAGUE_SETTLE = 1, 2.0
 _BLAME = {128 + 15: 3, _VAGUE: 2, KILLED: 1}
 _LONG = 80  # characters of a value in a sentence
 UNHEALTHY = Cause("node-unhealthy", "root", "node", "elsewhere", "high", "a node is not healthy")
-"""Why a job ends of which a node has not passed its gate."""
+"""The cause of a job that ends because a node has not passed its gate."""
 
 
 @dataclass(frozen=True)
 class ProgramExit:
-    """How a program ended: its status, its name, a sentence with both, and the last lines it
+    """The end of a program: its status, its name, a sentence with both, and the last lines it
     printed."""
 
     status: int
@@ -68,7 +68,7 @@ class Failures(list[ProgramExit]):
 
 @dataclass
 class RankReports:
-    """What nodes reported of the ranks that a launcher starts: where each runs, and its status once
+    """The nodes' reports of the ranks that a launcher starts: the host of each, and its status once
     it has ended."""
 
     asked: int = 0  # ranks that the launcher was told to start; 0: not known yet

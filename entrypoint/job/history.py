@@ -1,4 +1,5 @@
-"""What the attempts so far tell about the next one: one rule for every launcher and every node.
+"""The history of the attempts so far, and what follows from it for the next one: one rule for every
+launcher and every node.
 
 The leader sends its history with each start, so all nodes count alike: also a node that was
 replaced, and a leader that has replaced a lost one.

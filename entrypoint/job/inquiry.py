@@ -60,7 +60,7 @@ class Dialogue(Protocol):
 
 
 class Answers:
-    """What a node answers to the questions of an inquiry."""
+    """A node's side of an inquiry: it answers the questions."""
 
     async def answer(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the answer to a question; cancelled if it is not wanted any more."""

@@ -1,4 +1,4 @@
-"""What the leader knows of the ranks that an MPI's launcher starts on all nodes, and what that
+"""The leader's view of the ranks that an MPI's launcher starts on all nodes, and of what that
 launcher's end means.
 
 It may start no rank, or too few, or stay when all have ended; its daemons may not start, or be
@@ -144,7 +144,7 @@ class LaunchMonitor(Part):
             self._act(actions.CheckOutputProgress())
 
     def progress(self, written: int, read: bool) -> None:
-        """What mpirun had written when it was looked at."""
+        """Take the number of bytes that mpirun has written, and whether our output is read."""
         if written == self._passed and self.heard.all_well():
             self._stays()
             return

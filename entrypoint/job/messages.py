@@ -1,4 +1,4 @@
-"""What nodes say to each other. One class is one message; each field says what may arrive in it.
+"""The messages between nodes. One class is one message; each field says what may arrive in it.
 
 leader -> worker   worker -> leader
 Hello              NodeInfo; or Reject, Taken  the roll call: who can be of this job
@@ -132,7 +132,7 @@ class NodeInfo:
 
 @dataclass(frozen=True)
 class Checking:
-    """What this node's gate waits for."""
+    """This node's gate is still running. `why`: what it waits for."""
 
     why: Sentence
 
@@ -188,12 +188,12 @@ class Steps:
 
 @dataclass(frozen=True)
 class Grew:
-    """What `restarts.progress` names has changed on this node since it was last looked at."""
+    """The path in `restarts.progress` has changed on this node since the last scan."""
 
 
 @dataclass(frozen=True)
 class RankStacks:
-    """What the ranks of this node do."""
+    """The stacks of the ranks of this node."""
 
     stacks: Annotated[tuple[ProcessStack, ...], Length(PROCESSES)]
 
@@ -230,7 +230,7 @@ class Ended:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """Why a rank or program of this node has failed. Sent before Stopped."""
+    """The cause for which a rank or program of this node has failed. Sent before Stopped."""
 
     cause: KnownCause
 
@@ -294,9 +294,9 @@ class Reply:
 
 @dataclass(frozen=True)
 class Phases:
-    """How long each phase of this node took: name, start, end, peer or rank, by its own monotonic
-    clock. The others are times of that clock: when it answered the roll call, heard Start, heard
-    Release, sent this; 0 where it did not."""
+    """The phases of this node: name, start, end, peer or rank of each, by its own monotonic clock.
+    The others are times of that clock: when it answered the roll call, heard Start, heard Release,
+    sent this; 0 where it did not."""
 
     phases: Annotated[tuple[PhaseRow, ...], Length(PHASES)]
     answered: Time
@@ -372,7 +372,7 @@ class Stacks:
 
 @dataclass(frozen=True)
 class Progressed:
-    """What `restarts.progress` names has a finished change on this node; or, from the leader, the
+    """The path in `restarts.progress` has a finished change on this node; or, from the leader, the
     job has made progress, and most ranks are at this training step (-1: no step)."""
 
     step: Step = -1

@@ -1,5 +1,5 @@
-"""What the leader tells and asks all members, and who has answered what; and what else the parts of
-the leader share."""
+"""The leader's outbox: what it tells and asks all members, and who has answered what; and what else
+the parts of the leader share."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ class Outbox:
 
 @dataclass
 class Shared:
-    """What the parts of the leader share. `decide`: sets the job's outcome, unless it is set."""
+    """The objects that the leader's parts share. `decide`: sets the outcome, unless it is set."""
 
     state: JobState
     outbox: Outbox

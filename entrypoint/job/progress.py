@@ -1,5 +1,5 @@
-"""Whether an attempt makes progress: a part of the leader, which tells the workers, since another
-leader asks them if this one is lost."""
+"""The progress of an attempt: a part of the leader, which tells the workers, since another leader
+asks them if this one is lost."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What every part of a node's machine shares: the current time, the deadlines, and the list of
-actions."""
+"""The scheduler that all parts of a node's machine share: the current time, the deadlines, and the
+list of actions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the processes of ranks do, as values: their stacks.
+"""The stacks of the processes of ranks, as values.
 
 Nodes send them, and the leader compares them. Each node is believed about its own processes alone,
 and sends a bounded number of them.

@@ -1,4 +1,4 @@
-"""Why the job failed: the causes that nodes have reported, and what follows from the first one."""
+"""The verdict on a failed job: the causes that nodes reported, and what follows from the first."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What leader and worker agree on without a word: how long one waits for the other, and which calls
-are for another node."""
+"""The rules that leader and worker share without a message: how long one waits for the other, and
+which calls are for another node."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What was asked for and what is there -> Plan: all that this node will do. Nothing here has an
-effect.
+"""The plan of a job: all that this node will do, from what was asked for and what is there. Nothing
+here has an effect.
 
 `settle` is the way of a value through the package; each module uses only those to its left:
 

@@ -56,7 +56,7 @@ _KNOWN = {
 
 @dataclass(frozen=True)
 class Form:
-    """What the words of a variable's name say."""
+    """The form of a variable's name: what its words say."""
 
     kind: str  # "count", "index", "id", "leader" or "list"; "plural" is a count if it is a number
     of: tuple[str, ...]  # the words before, such as the platform's name

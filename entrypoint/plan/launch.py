@@ -1,5 +1,5 @@
-"""What starts on this node: the launcher's programs, and how they are kept; and whether the nodes
-call each other before."""
+"""The programs of the launcher that start on this node, and how they are kept; and the decision on
+whether the nodes call each other before."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What the nodes answer at the roll call: assumed before it, completed and looked at after it; and
-which of them work in an attempt of a job with spares."""
+"""The answers of the nodes at the roll call: assumed before it, completed and looked at after it;
+and the nodes that work in an attempt of a job with spares."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a plan tells people besides itself: warnings, and what only the run can know."""
+"""The notes of a plan for users: warnings, and what only the run can know."""
 
 from __future__ import annotations
 

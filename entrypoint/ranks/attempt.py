@@ -1,4 +1,4 @@
-"""What the keeper has for all programs and ranks of an attempt: where their output goes, and the
+"""The keeper's state for all programs and ranks of an attempt: where their output goes, and the
 pipe at which launchers ask for ranks."""
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if False:  # only for type checkers: importing it is slow
 
 
 class Asked:
-    """What a rank that a launcher starts has besides others."""
+    """The placeholder and the launcher of a rank, if a launcher starts it."""
 
     def __init__(self, place: placeholder.Takeover, launched: Launched) -> None:
         self.place = place

@@ -33,7 +33,7 @@ _STEP_FILE = 256  # bytes of a file at most that is written at once, as one with
 
 @dataclass(frozen=True)
 class Look:
-    """What was there at one time.
+    """The contents of a path at one time.
 
     files: Path, time of the last change (ns) and size of each file, and whether it is finished in
       any case; None if they are too many.

@@ -57,7 +57,7 @@ def of(launch: Launch, command: Sequence[str]) -> str:
 
 @dataclass(frozen=True)
 class StoredRank:
-    """How a rank was started; HIDDEN is in each text that had a secret."""
+    """The start of a rank, as stored; HIDDEN is in each text that had a secret."""
 
     job: str
     attempt: str

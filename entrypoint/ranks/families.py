@@ -1,4 +1,4 @@
-"""Which processes below the keeper belong to which program or rank.
+"""The families of processes below the keeper: which of them belong to which program or rank.
 
 Orphans come to the keeper. Whose they are is known from their process group, which a program leads,
 or from the mark that each program and rank has in its environment.

@@ -69,7 +69,7 @@ class Streams:
 
 
 class Launched:
-    """How a rank stands to the launcher that has started its placeholder."""
+    """A rank's relation to the launcher that has started its placeholder."""
 
     is_gone = False  # whether its placeholder has ended
     passed: int | None = None  # bytes passed on when the launcher began to end

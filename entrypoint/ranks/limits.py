@@ -1,4 +1,4 @@
-"""What the programs of this node run out of, from their start on."""
+"""The limits of this container that may end its programs, counted from their start on."""
 
 from __future__ import annotations
 

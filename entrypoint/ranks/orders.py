@@ -1,4 +1,4 @@
-"""What the entrypoint and the keeper of its ranks say to each other, through one socket pair.
+"""The messages between the entrypoint and the keeper of its ranks, through one socket pair.
 
 Both are one program, forked: a message is written by `marshal` and read as the same class.
 """
@@ -76,7 +76,7 @@ class EndAttempt:
 
 @dataclass(frozen=True)
 class Report:
-    """What happened to a program or rank:
+    """An event of a program or rank:
 
     start        its process, whose pid that is
     placeholder  the pid of the process that its launcher takes for it
@@ -105,7 +105,7 @@ class Tail:
 
 @dataclass(frozen=True)
 class StartedAs:
-    """How a rank was started, for `entrypoint rerun`: its words, and NAME=VALUE of variables."""
+    """The start of a rank, for `entrypoint rerun`: its words, and NAME=VALUE of variables."""
 
     kind: str
     number: int

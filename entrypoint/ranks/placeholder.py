@@ -48,8 +48,8 @@ _OF_LOGINS = (
 
 @dataclass(frozen=True)
 class Request:
-    """What a placeholder asks for: to start its rank, or to pass on a signal of this number.
-    `word`: by which it knows that an answer is ours."""
+    """A placeholder's request: to start its rank, or to pass on a signal of this number. `word`: by
+    which it knows that an answer is ours."""
 
     pid: int
     signum: int = 0
@@ -183,7 +183,7 @@ def _is_written(fd: int, data: bytes) -> bool:
 
 @dataclass(frozen=True)
 class Takeover:
-    """What a rank takes over from its placeholder."""
+    """The properties that a rank takes over from its placeholder."""
 
     number: int
     words: tuple[bytes, ...]

@@ -1,4 +1,4 @@
-"""What the keeper does with one program or rank: a state machine without I/O.
+"""The life of one program or rank in the keeper: a state machine without I/O.
 
     RUNNING   its process runs
     LEAVING   it has ended; what it left running has SIGTERM, then the grace, then SIGKILL
@@ -43,7 +43,7 @@ KILL = 9
 
 
 class State(Enum):
-    """Where it is on its way; the way is described at the head of this module."""
+    """The state of a program or rank; the head of this module describes the transitions."""
 
     RUNNING = "running"
     LEAVING = "leaving"
@@ -74,7 +74,7 @@ class Exited:
 
 @dataclass(frozen=True)
 class Alone:
-    """Whether no process that it started is left."""
+    """The processes that it started were counted: `alone` if none is left."""
 
     alone: bool
 

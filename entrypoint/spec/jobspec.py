@@ -38,7 +38,7 @@ _LONGEST_LINE = 200  # characters of `stall.line`
 
 @dataclass(frozen=True)
 class SshSpec:
-    """How the nodes of one job reach each other. Not used by a one-node job.
+    """Settings of ssh, by which the nodes of one job reach each other. Not used by a one-node job.
 
     port:
       TCP port of sshd on every node; above 1023 unless the entrypoint runs as root. On a parameter
@@ -118,7 +118,7 @@ class MpiSpec:
 
 @dataclass(frozen=True)
 class TorchSpec:
-    """How torchrun, torch.distributed.launch and PyTorch's mp.spawn are started.
+    """Settings of torchrun, torch.distributed.launch and PyTorch's mp.spawn.
 
     rdzv_backend:
       Rendezvous backend of torchrun; `auto` is static, which starts sooner and keeps the order of
@@ -149,7 +149,7 @@ class TensorflowSpec:
 
 @dataclass(frozen=True)
 class RaySpec:
-    """How Ray is started: its head is on worker-0, and the other nodes join.
+    """Settings of Ray: its head is on worker-0, and the other nodes join.
 
     dashboard: Whether worker-0 serves Ray's dashboard: `local` serves it only at its own 127.0.0.1,
       port 8265.
@@ -192,7 +192,7 @@ def _check_nodes(text: str) -> tuple[str, str] | None:
 
 @dataclass(frozen=True)
 class StallSpec:
-    """What to do about a job that no longer makes progress.
+    """Detection of a job that no longer makes progress, and the reaction to it.
 
     minutes: Minutes without output from any rank, or without a line that `line` matches from some
       rank, after which the Python stacks of all ranks are read and compared; 0 means never.
@@ -229,8 +229,8 @@ class MetricsSpec:
 
 @dataclass(frozen=True)
 class NetcheckSpec:
-    """What `entrypoint netcheck` requires of the network between the nodes, and whether `run`
-    measures it, too.
+    """Requirements of `entrypoint netcheck` on the network between the nodes. With `when: before`,
+    `run` measures it, too.
 
     when:
       With `before`, `run` measures before it first starts the program; with `asked`, only
@@ -280,7 +280,7 @@ class TimeoutSpec:
 
 @dataclass(frozen=True)
 class RestartsSpec:
-    """When the job boots again after a failure. `restarts: 3` is the same as `restarts: {most: 3}`.
+    """Restarts of the job after a failure. `restarts: 3` is the same as `restarts: {most: 3}`.
 
     most: Number of times that the job boots again after the infrastructure failed (75), on every
       node, once all are back.
@@ -307,8 +307,8 @@ class RestartsSpec:
 
 @dataclass(frozen=True)
 class GateSpec:
-    """What each node checks about itself before each attempt. A node that is not healthy never gets
-    a rank: a spare takes its place, or the job ends with 71.
+    """Checks of each node by itself before each attempt. A node that is not healthy never gets a
+    rank: a spare takes its place, or the job ends with 71.
 
     cards:
       Whether the node's cards are checked with nvidia-smi or npu-smi, if installed: `auto` does so
@@ -333,7 +333,7 @@ class GateSpec:
 
 @dataclass(frozen=True)
 class FailuresSpec:
-    """What a failure of the program means for the exit status.
+    """Effect of a program's failure on the exit status.
 
     status:
       `own` exits with the program's own status. `class` exits with 75 instead if the cause is

@@ -34,7 +34,7 @@ def _check_show(text: str) -> tuple[str, str] | None:
 
 @dataclass(frozen=True)
 class LogsSpec:
-    """How output is printed and copied. By default each line stays as it is.
+    """Printing and copying of output. By default each line stays as it is.
 
     format:
       `json` turns each line of a rank or of the toolkit into one JSON object: time (RFC 3339, UTC),

@@ -1,5 +1,5 @@
-"""How sshd lets this user in: by the user's own passwd entry, or by one that the toolkit writes
-where sshd would refuse the account or its shell would run no command."""
+"""The account for which sshd lets this user in: the user's own passwd entry, or one that the
+toolkit writes if sshd would refuse the account or its shell would run no command."""
 
 from __future__ import annotations
 

@@ -21,8 +21,8 @@ _KILLED = 1.0  # seconds for a killed program to be gone; one that the kernel ho
 
 @dataclass(frozen=True)
 class LimitedRun:
-    """How a program ended. `status`: None if it did not start, or was ended; `problem`: why, or
-    what it says of a status that is not 0."""
+    """The result of a program that ran with a time limit. `status`: None if it did not start, or
+    was ended; `problem`: why, or a status that is not 0, with the last line of the output."""
 
     status: int | None
     output: str
@@ -82,8 +82,8 @@ async def run(
 
 
 class _Pipes(asyncio.SubprocessProtocol):
-    """What a program prints, and when it ends: the streams of asyncio.subprocess await that all
-    have closed its pipes, its background, too."""
+    """Collects the output of a program, and notes its end. The streams of asyncio.subprocess would
+    wait until all processes have closed its pipes, those in its background, too."""
 
     def __init__(self) -> None:
         loop = asyncio.get_running_loop()

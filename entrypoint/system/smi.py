@@ -29,7 +29,7 @@ _BAD = ("Unknown Error", "ERR!", "GPU is lost", "GPU requires reset")
 MILD = ("npu-smi says Warning", "its infoROM is corrupted")
 """Problems of a card on which a job runs all the same."""
 SLOWED = "slowed down by"
-"""How the problem of a card begins that is only slow for now."""
+"""The first words of the problem of a card that is only slow for now."""
 _CORRUPTED = re.compile(r"infoROM is corrupted at gpu ([\da-f:.]+)", re.I)
 _LOG, _LOG_END = "<nvidia_smi_log", "</nvidia_smi_log>"
 _PROCESSES = 16  # named for each card
@@ -201,7 +201,7 @@ _PATH = "/usr/local/nvidia/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin
 
 
 class Reading(NamedTuple):
-    """What a tool says of the cards of this node."""
+    """A tool's report about the cards of this node."""
 
     tool: str
     noun: str  # what people call its cards

@@ -1,5 +1,5 @@
-"""What coroutines wait for: time, and work in daemon threads, which may never end: neither the
-event loop nor the end of this process waits for it."""
+"""Time and daemon threads for coroutines to wait for. Work in such a thread may never end: neither
+the event loop nor the end of this process waits for it."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What never runs in a container that trains."""
+"""Tools: commands that never run in a container that trains."""

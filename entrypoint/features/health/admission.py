@@ -1,5 +1,5 @@
-"""Whether this node may take part in an attempt: its gate runs during the roll call, and no program
-starts here before it has ended."""
+"""Admission of this node to an attempt: its gate runs during the roll call, and no program starts
+here before it has ended."""
 
 from __future__ import annotations
 

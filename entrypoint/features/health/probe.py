@@ -1,5 +1,5 @@
-"""What `entrypoint check` looks at, one class for each matter: what it reads on a node, what that
-means for the job there, what must be alike on all nodes, and what people are told.
+"""The probes of `entrypoint check`, one class for each matter: what it reads on a node, what that
+means for the job there, what must be alike on all nodes, and what users are told.
 
 The fields of a class are what travels to worker-0; None, "" and () mean that it is not known.
 """
@@ -24,7 +24,7 @@ Findings = Iterator[Finding]
 
 @dataclass(frozen=True)
 class Inputs:
-    """What the probes of a node get. `limit`: seconds for each program that is asked; `patience`:
+    """The inputs of a node's probes. `limit`: seconds for each program that is asked; `patience`:
     for each name to have an address, since the name servers of nodes may learn them one after the
     other."""
 

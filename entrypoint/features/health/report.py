@@ -1,5 +1,5 @@
-"""What a check finds: one line for each thing that was probed, the exit status of them all, and the
-table or JSON that shows them."""
+"""The findings of a check: one line for each thing that was probed, the exit status of them all,
+and the table or JSON that shows them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _SHOWN = 3  # nodes named in a cell
 
 @dataclass(frozen=True)
 class CheckOptions:
-    """What the command line asks of a check."""
+    """The options of a check from the command line."""
 
     limit: float  # seconds for the answer of each program that is asked
     spec_file: str = ""
@@ -55,7 +55,7 @@ def inquiry(spec: JobSpec, options: CheckOptions) -> Inquiry:
 
 @dataclass
 class CheckAnswers(Answers):
-    """What a node answers to the one question."""
+    """A node's side of the check: it answers the one question."""
 
     inputs: Inputs
 

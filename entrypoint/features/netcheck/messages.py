@@ -49,7 +49,7 @@ class Serve:
 
 @dataclass(frozen=True)
 class Serving:
-    """Where the others of the group meet."""
+    """The port at which the other nodes of the group meet."""
 
     port: Annotated[int, Range(1, 65535)]
 
@@ -79,13 +79,13 @@ class Figures:
 
 @dataclass(frozen=True)
 class Unable:
-    """Why a node could not do what it was asked."""
+    """A refusal: the node could not do what it was asked, and why."""
 
     why: Annotated[str, Length(WHY)]
 
 
 ANSWERS: Mapping[type, type] = {Open: Ready, Serve: Serving, Reduce: Figures}
-"""What answers which question, unless it is Unable."""
+"""Question -> its answer, unless that is Unable."""
 
 
 def limit(question: Any, launch: float) -> float:

@@ -93,8 +93,9 @@ class JobStatus:
 
 @dataclass
 class PeerTimes:
-    """When messages of the roll call and the release passed between worker-0 and a worker, by the
-    clock of the node that notes it; on worker-0 also what else it knows of the worker."""
+    """The times at which messages of the roll call and the release passed between worker-0 and a
+    worker, by the clock of the node that notes them; on worker-0 also what else it knows of the
+    worker."""
 
     part: messages.Phases | None = None  # the worker's own report
     answered: messages.Time = 0.0

@@ -1,5 +1,5 @@
-"""What events and actions of a node's loop say of the job: each node's phase, ranks and last
-heartbeat, and how long each phase took. Pure."""
+"""The observer of a node's events and actions: derives each node's phase, ranks and last heartbeat,
+and how long each phase took. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What may still run of earlier attempts, when the next one is to start.
+"""The ranks of earlier attempts that may still run when the next one is to start.
 
 Ranks of two attempts never run at the same time. A lost node may run its ranks until it says that
 it does not, or by its own clock has noticed the loss and killed them. A call that finds nobody

@@ -1,5 +1,5 @@
-"""Whether enough nodes are there to start an attempt: who is unreachable, whose gate has not ended,
-and until when any of them is awaited."""
+"""The decision on whether enough nodes are there to start an attempt: who is unreachable, whose
+gate has not ended, and until when any of them is awaited."""
 
 from __future__ import annotations
 

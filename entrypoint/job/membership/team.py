@@ -1,4 +1,5 @@
-"""Which nodes work in an attempt, and what one attempt leaves to the next one about each node."""
+"""The team: the nodes that work in an attempt, and what one attempt leaves to the next one about
+each node."""
 
 from __future__ import annotations
 

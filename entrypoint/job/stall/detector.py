@@ -1,4 +1,4 @@
-"""Whether the job has stalled, and which rank the others wait for."""
+"""The detector of stalls: finds whether the job has stalled, and which rank the others wait for."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class StallDetector(Part):
             self._outbox.note(node, messages.RankStacks)
 
     def lose(self, node: int) -> None:
-        """What it reported last counts no longer."""
+        """Forget what a lost node reported last."""
         self._idle.pop(node, None)
         self.steps.lose(node, self._scheduler.now)
 

@@ -1,4 +1,4 @@
-"""Which rank hangs: compares the stacks of all ranks, and names those that the others wait for.
+"""The judge of hangs: compares the stacks of all ranks, and names those that the others wait for.
 
 Ranks that do the same are one group. A rank that has failed, or that a signal has suspended, is to
 blame in any case; one that has ended with 0 only if all others wait in collective operations.
@@ -51,7 +51,7 @@ Kind = Literal["waits", "works", "suspended", "left", "ended", "unknown"]
 
 @dataclass(frozen=True)
 class RankPosition:
-    """What one process does, in words, and what makes it the same as another's."""
+    """The position of one process, in words, and the key by which it equals another's."""
 
     kind: Kind
     key: tuple[str, ...]

@@ -1,1 +1,1 @@
-"""What the ranks of this node do: their steps, their stacks, and what libraries know of them."""
+"""The activity of this node's ranks: their steps, their stacks, and what libraries know of them."""

@@ -1,4 +1,4 @@
-"""What the ranks of this node do: their last steps and their stacks, as messages and in the log."""
+"""The observation of this node's ranks: last steps and stacks, as messages and in the log."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What the image holds: its own start, and its MPI."""
+"""The contents of the image that matter here: its own start, and its MPI."""

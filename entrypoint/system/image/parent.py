@@ -32,7 +32,7 @@ _ANSWER = 60.0  # seconds within which a parent that is there answers
 
 @dataclass(frozen=True)
 class StartResult:
-    """How the image's own start ended."""
+    """The result of the image's own start."""
 
     status: int | None  # as in a shell; None if it did not end in time
     reached: int  # number of times that it ran image-entry

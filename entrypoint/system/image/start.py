@@ -33,7 +33,7 @@ _OF_SHELLS = {"_", "PS1", "PWD", "OLDPWD", "SHLVL", "MAIL", "LS_COLORS", VARIABL
 
 @dataclass(frozen=True)
 class ImageStart:
-    """How an image starts programs on its own."""
+    """The image's own way to start programs."""
 
     argv: tuple[str, ...]  # a program follows it
     # name of process 1 once it has run, if it must be process 1 itself; otherwise ""

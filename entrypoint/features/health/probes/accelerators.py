@@ -126,7 +126,7 @@ def _cann(env: Mapping[str, str]) -> Fields:
 
 
 class Builds(Probe):
-    """What torch and Horovod were built for, compared with the cards and the launcher."""
+    """The builds of torch and Horovod, compared with the cards and the launcher."""
 
     texts = """
     cuda-driver | CUDA and the driver | a driver as new as CUDA | a newer driver on the host, CUDA's

@@ -190,8 +190,8 @@ class Disk:
 
 @dataclass(frozen=True)
 class Disks(Probe):
-    """Where the job writes: each file system's room, or why it cannot be written. A run directory
-    that cannot be used is refused; there is no second line about that path."""
+    """The file systems that the job writes to: the room of each, or why it cannot be written. A run
+    directory that cannot be used is refused; there is no second line about that path."""
 
     name = "disks"
     texts = """

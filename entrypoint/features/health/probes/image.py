@@ -64,8 +64,8 @@ _OLD_MPICH = re.compile(r"MPICH ([0-3]|4\.[01])\b.*ucx")
 
 @dataclass(frozen=True)
 class Job(Probe):
-    """What was asked for, less what may differ between nodes, and no secret; and which variable
-    told what of the job."""
+    """The settings of the job, less what may differ between nodes, and no secret; and which
+    variable told what of the job."""
 
     name = "spec"
     texts = """
@@ -120,7 +120,7 @@ class Job(Probe):
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why `run` would end on this node."""
+    """A reason for which `run` would end on this node."""
 
     status: Number = None
     reason: String = ""
@@ -128,7 +128,7 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Refused(Probe):
-    """What `run` would refuse, and what could not be looked at."""
+    """The reasons for which `run` would end, and the probes without an answer."""
 
     name = "what run would refuse"
     texts = """
@@ -155,7 +155,7 @@ class Refused(Probe):
 
 @dataclass(frozen=True)
 class Image(Probe):
-    """What this image is made of: the distribution, the kernel below, and a digest of the installed
+    """The contents of this image: the distribution, the kernel below, and a digest of the installed
     packages: another image has another one."""
 
     name = "image"
@@ -284,7 +284,7 @@ def version_in(text: str) -> str:
 
 @dataclass(frozen=True)
 class Libraries(Probe):
-    """What the Python that runs the program has of torch, Horovod and others."""
+    """The libraries of the Python that runs the program: torch, Horovod and others."""
 
     name = "libraries"
     texts = """
