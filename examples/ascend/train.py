@@ -28,7 +28,7 @@ def say(line: str) -> None:
 
 
 class Cards:
-    """What this process was told, and what the rank table says of it."""
+    """This process's rank and card, as it was told, compared with the rank table."""
 
     def __init__(self) -> None:
         env = os.environ

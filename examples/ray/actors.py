@@ -38,7 +38,7 @@ class Worker:
         self.rank, (self.inputs, self.targets) = rank, samples(rank, count)
 
     def place(self) -> tuple[int, str, int]:
-        """Which one it is, its host, its process."""
+        """Return the actor's rank, its host and its process."""
         return self.rank, here(), os.getpid()
 
     def gradient(self, weights: np.ndarray) -> tuple[np.ndarray, float]:
@@ -47,7 +47,7 @@ class Worker:
         return 2 * self.inputs.T @ error / len(error), float(error @ error) / len(error)
 
     def save(self) -> str:
-        """What a stopped job has it do."""
+        """Report that a stopped job has told this actor to save."""
         return f"rank {self.rank} told, on {here()}"
 
     def fail(self, status: int) -> None:

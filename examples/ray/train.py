@@ -26,7 +26,7 @@ def model() -> torch.nn.Module:
 
 
 def train(config: dict) -> None:
-    """What each process does."""
+    """Train as one process of the job."""
     context = ray.train.get_context()
     rank, size, share = context.get_world_rank(), context.get_world_size(), config["share"]
     where = (

@@ -1,4 +1,4 @@
-"""What is measured, and the containers and networks of one run of the benchmarks. All carry its
+"""The trees to measure, and the containers and networks of one run of the benchmarks. All carry its
 label, so that none outlives it."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is computed from raw numbers: medians, and whether a goal is reached or a figure has become
+"""Figures computed from raw numbers: medians, and whether a goal is reached or a figure has become
 worse. Nothing is timed."""
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What a rank of a job runs: it prints its node, and the time. With a node's name, the first
-attempt of a job with restarts ends by the death of that node's rank, which prints when. It imports
-next to nothing, since the ranks of all nodes share the cores of one machine."""
+"""A rank of a benchmark's job: prints its node, and the time. With a node's name, the first attempt
+of a job with restarts ends by the death of that node's rank, which prints when. It imports next to
+nothing, since the ranks of all nodes share the cores of one machine."""
 
 import os
 import sys

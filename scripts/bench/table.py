@@ -1,5 +1,5 @@
-"""What a row is, and where its runs are kept while it goes on. A run that fails is kept as such,
-with its reason."""
+"""The rows of the benchmarks, and where their runs are kept while one goes on. A run that fails is
+kept as such, with its reason."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def packages():
 
 
 def torch_flags():
-    """What torch was built for, and whether it can use the cards of this machine."""
+    """Report the builds of torch, and whether it can use the cards of this machine."""
     import torch
 
     tell("torch", torch.__version__)
@@ -86,7 +86,7 @@ def backends(torch):
 
 
 def horovod_flags():
-    """What Horovod was built for."""
+    """Report the features that Horovod was built with."""
     import horovod
 
     tell("horovod", horovod.__version__)

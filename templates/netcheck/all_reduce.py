@@ -62,7 +62,7 @@ def measure(rank, nodes, device, seconds):
         return time.perf_counter() - begun
 
     def agreed(number):
-        """What rank 0 says."""
+        """Return the number of rank 0."""
         data = torch.tensor([number if rank == 0 else 0], dtype=torch.int64, device=device)
         dist.all_reduce(data)
         return int(data.item())

@@ -148,7 +148,7 @@ def start():
 
 
 def answers():
-    """Whether Ray's head listens."""
+    """Return whether Ray's head listens."""
     host, _, port = address.rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=1).close()

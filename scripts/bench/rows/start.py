@@ -1,4 +1,4 @@
-"""What a start costs: one node, a worker's CPU until its sshd answers, the version, the health
+"""The cost of a start: one node, a worker's CPU until its sshd answers, the version, the health
 check."""
 
 from __future__ import annotations

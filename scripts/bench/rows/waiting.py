@@ -1,4 +1,4 @@
-"""What a node costs while training runs: a waiting worker's memory and CPU."""
+"""The cost of a node while training runs: a waiting worker's memory and CPU."""
 
 from __future__ import annotations
 
