@@ -55,21 +55,11 @@ LAUNCHERS = {path.stem for path in (PACKAGE / "launchers").glob("[a-z]*.py")} - 
 # The kinds of ranks, of which each launcher chooses one.
 RANK_KINDS = {name for name in vars(rankkind) if isinstance(getattr(rankkind, name), RankKind)}
 # The way of a value through plan/: a module uses those before it, and never the package, its door.
-WAY_OF_PLAN = [
-    *[
-        "forms",
-        "limits",
-        "numbering",
-        "topology",
-        "members",
-        "cpus",
-        "launch",
-        "env",
-        "files",
-        "notes",
-    ],
-    *["ports", "recognition", "show"],
-]
+WAY_OF_PLAN = split(
+    "forms limits numbering topology members cpus launch env files notes ports recognition show"
+)
+# Words that begin a question, and no docstring.
+QUESTION = re.compile(r"\s*(What|Whether|Who|Whose|Why|How|Where|When|Which)\b")
 # Names that only job/membership/ knows of those in job/.
 MEMBERSHIP = {"spares", "min_nodes", "gate"}
 # The objects that it has, and the methods that change a collection in place.
@@ -213,9 +203,7 @@ def one_way(sources: Sources) -> list[str]:
         mine, theirs = module_of(path), name.split(".")[1:]
         if path.startswith("plan/") and len(mine) > 1 and theirs[:1] == ["plan"]:
             here, there = mine[1], theirs[1]
-            if {here, there} - {*WAY_OF_PLAN} or WAY_OF_PLAN.index(there) >= WAY_OF_PLAN.index(
-                here
-            ):
+            if here not in WAY_OF_PLAN or there not in WAY_OF_PLAN[: WAY_OF_PLAN.index(here)]:
                 wrong.append(f"{path}:{line}: {here} may not use {there}")
     return wrong
 
@@ -232,17 +220,12 @@ def sleeps(sources: Sources) -> list[str]:
 
 
 def lengths(sources: Sources) -> list[str]:
-    wrong = []
-    for path, text in sources.items():
-        lines = text.splitlines()
-        if len(lines) > MOST_LINES:
-            wrong.append(f"{path}: {len(lines)} lines")
-    return wrong
+    lines = {path: len(text.splitlines()) for path, text in sources.items()}
+    return [f"{path}: {number} lines" for path, number in lines.items() if number > MOST_LINES]
 
 
 def divided(sources: Sources) -> list[str]:
-    """What is too long, takes too much, or assigns several attributes at once is to be divided by
-    concept."""
+    """Long functions, constructors with many arguments and joint assignments are to be divided."""
     wrong = []
     for path, text in sources.items():
         for node in ast.walk(parse(text)):
@@ -265,8 +248,7 @@ def divided(sources: Sources) -> list[str]:
 
 
 def launchers_by_name(sources: Sources) -> list[str]:
-    """What differs between launchers is a value in `Launch`: no name of one is compared
-    elsewhere."""
+    """Launchers differ by values in `Launch`: the name of one is compared nowhere else."""
     wrong = []
     for path, text in sources.items():
         for node in ast.walk(parse(text)) if not path.startswith("launchers/") else ():
@@ -293,8 +275,8 @@ def inquiries_by_name(sources: Sources) -> list[str]:
 
 
 def rank_kinds(sources: Sources) -> list[str]:
-    """How ranks start and report is asked of the attributes of their kind: only launchers name one,
-    and nobody compares it, or another field of `LaunchRanks` with a text."""
+    """Code asks a kind's attributes how ranks start and report: only launchers name a kind, and
+    nobody compares it, or another field of `LaunchRanks` with a text."""
     wrong = []
     for path, text in sources.items():
         for node in () if path.startswith(("launchers/", "base/")) else ast.walk(parse(text)):
@@ -413,6 +395,17 @@ def classes(sources: Sources) -> list[str]:
     return wrong
 
 
+def docstrings(sources: Sources) -> list[str]:
+    """A docstring begins with what the thing does or is, not with the word of a question."""
+    return [
+        f"{path}:{node.lineno}: {found[1]}"
+        for path, text in sources.items()
+        for node in (ast.walk(parse(text)) if path != "ranks/keeping.py" else ())
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        if (found := QUESTION.match(str(node.value.value)))
+    ]
+
+
 # --------------------------------------------------------------------------------------------------
 # The rules, and their controls
 
@@ -432,6 +425,7 @@ RULES = [
     membership_acts,
     membership_written,
     classes,
+    docstrings,
 ]
 
 
@@ -506,6 +500,10 @@ BREACHES = [
     (classes, "job/a.py", "class A:\n" + "    x = 1\n" * 300, "1: A has 301 lines"),
     (classes, "job/a.py", "class A:\n" + "    def f(self): ...\n" * 26, "1: A has 26 methods"),
     (classes, "job/a.py", "class A:\n" + "".join(f"    x{n} = 1\n" for n in range(21)), "1: A has 21 attributes"),
+    (docstrings, "spec.py", '"""What this is."""', "1: What"),
+    (docstrings, "plan/a.py", 'def f():\n    """\n    Whether it ends."""', "2: Whether"),
+    (docstrings, "job/a.py", 'class A:\n    """Who it is, once."""', "2: Who"),
+    (docstrings, "job/a.py", 'x = 1\n"""How often."""', "2: How"),
 ]  # fmt: skip
 
 
@@ -566,6 +564,7 @@ def test_a_circle_is_named(wrong: Sources, parts: list[str]) -> None:
         (membership_written, "job/a.py", "self._participants.ended(1)\nrows.pop(roster.here)"),
         (membership_written, "job/membership/a.py", "self._roster.team = x"),
         (membership_elsewhere, "job/messages.py", 'x = "spares"  # of a gate'),
+        (docstrings, "spec.py", '"""Whatever it is: what it does."""\nx = "What"'),
     ],
 )
 def test_what_is_allowed_is_not_named(rule: Rule, path: str, text: str) -> None:
