@@ -31,8 +31,8 @@ def patience(limit: float, nodes: int = 1) -> float:
 
 
 def forgiven(heard: float, due: float, now: float) -> float:
-    """Return when a peer was last heard, moved on by the time that this node itself stood still: it
-    meant to wake at `due`.
+    """Return when a peer was last heard, moved on by the time for which this node itself was
+    suspended: it meant to wake at `due`.
 
     What the peer sent meanwhile is still unread in our socket.
     """

@@ -359,8 +359,8 @@ class File:
 
 @dataclass(frozen=True)
 class EnvVar:
-    """A variable the program gets beside what its container was given; a user's own value wins over
-    a `default` one."""
+    """A variable added to the program's environment; a user's own value wins over a `default`
+    one."""
 
     name: str
     value: str
@@ -449,7 +449,7 @@ class Launch:
     needs_ipv4: tuple[str, str] | None = None
     # that are enough to start and to go on; others may come and go. None: all
     min_nodes: int | None = None
-    # it is the user's program and nothing else: a node by itself becomes it
+    # it is the user's program and nothing else: a single node becomes it
     becomes_program: bool = False
     # Whose exit status is the job's: the leader's program, or the first program of any node that
     # fails.
@@ -511,7 +511,7 @@ class Plan:
     topology: Topology
     launcher: str
     launch: Launch
-    env: tuple[EnvVar, ...]  # what the ranks of this node get beside the container's own
+    env: tuple[EnvVar, ...]  # added to the container's variables, for this node's ranks
     files: tuple[File, ...]  # everything written into the run directory
     # We become the program; or we supervise programs, on one node or without a roll call; or the
     # nodes hold one.

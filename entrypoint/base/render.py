@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import jinja2
 
 _HERE = dirname(dirname(realpath(__file__)))
-# In a wheel the templates lie inside the package, in a checkout beside it.
+# In a wheel the templates lie inside the package, in a checkout next to it.
 TEMPLATES = next(filter(isdir, (f"{_HERE}/templates", f"{dirname(_HERE)}/templates")))
 
 

@@ -81,7 +81,7 @@ def is_secret(name: str) -> bool:
 
 
 def hides(name: str, value: str) -> bool:
-    """Return whether nothing shows this value: it may be a secret, also one in the place of its
+    """Return whether nothing shows this value: it may be a secret, also one instead of its
     file's name: of a path, the part after `/./`."""
     value = value.rpartition("/./")[2]
     if is_secret(name) or "PRIVATE KEY-----" in value or _without_tokens(value) != value:

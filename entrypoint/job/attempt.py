@@ -73,7 +73,7 @@ class Attempt(Part):
         }
 
     def wrong(self, node: int, message: Any) -> str:
-        """Return why this is not for that worker to say; "" if it is."""
+        """Return why that worker may not send this message; "" if it may."""
         if not messages.WORKER_SAYS[type(message)]:
             return ""
         host, rank = self._topology.name(node), getattr(message, "rank", 0)

@@ -35,7 +35,7 @@ _PASS_ON_LOST = 0.3
 # Where our own output is full, and its reader has to take something first. After a program's end it
 # has `timeouts.grace`.
 _UNREAD = 5.0
-_LOOK = 0.1  # seconds between two looks at that
+_LOOK = 0.1  # seconds between two readings of that
 _NAMED = 8  # silent nodes named in one line
 _REASON = 1000  # characters of an outcome that nobody was told, in the reason of the one instead
 

@@ -29,7 +29,7 @@ class LaunchMonitor(Part):
     _lost = ""  # a daemon that failed, in words
     _passed = -1  # bytes that mpirun had passed on when it was measured last
     _ending = False  # whether every rank has ended well, and mpirun is to follow
-    _placed = False  # whether it was said where the ranks run
+    _placed = False  # whether it was logged where the ranks run
 
     def __init__(
         self,

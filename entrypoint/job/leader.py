@@ -210,7 +210,7 @@ class Leader:
         self._attempt.ranks.daemon_started(node, NO_LOGIN)
         self.state.enter(Phase.LOST, node, outcome.reason)
         if not self.state.is_released:
-            self._log(outcome.reason)  # say it now: the last line comes only after the grace
+            self._log(outcome.reason)  # log it now: the last line comes only after the grace
         answer = self._participants.lose(node, outcome, bool(own_gap), self._scheduler.now)
         self._attempt.lose(node, why or seen, isinstance(answer, GoOn))
         if isinstance(answer, GoOn):
@@ -232,7 +232,7 @@ class Leader:
         self._outbox.lose(node)
 
     def _goodbye(self, node: int) -> None:
-        """A node has got the outcome, or was turned away."""
+        """A node has got the outcome, or was rejected."""
         if self.state.is_released and self._peers.is_alive(node):
             self._ending.left(node)
         else:
@@ -249,7 +249,7 @@ class Leader:
         node, message = event.node, event.message
         if node != self.state.me:
             if not self._peers.hear(node, self._scheduler.now):
-                if isinstance(message, messages.Goodbye):  # of one that was turned away
+                if isinstance(message, messages.Goodbye):  # of one that was rejected
                     self._goodbye(node)
                 return
             if why := self._attempt.wrong(node, message):
@@ -263,7 +263,7 @@ class Leader:
                 self._reject(node, str(error))
 
     def _reject(self, node: int, why: str) -> None:
-        """A node has said what it may not: it has failed, as one that sends what is no message."""
+        """Treat a node as failed that has sent an invalid message, or one that it may not send."""
         why = f"it sent an invalid message: {why}"
         if node == self.state.me:
             raise RetryError(f"EP602 {self._host(node)} is lost: {why}")

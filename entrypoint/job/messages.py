@@ -470,8 +470,8 @@ FROM_WORKER, FROM_LEADER = tuple(WORKER_SAYS), tuple(LEADER_SAYS)
 
 
 def wrong(message: Any, says: Mapping[type, tuple[str, ...]], holds: Mapping[str, bool]) -> str:
-    """Return why who sent this message may not say it: `rank_end of a rank that does not run
-    there`; "" where it may."""
+    """Return why the sender may not send this message, such as `rank_end of a rank that does not
+    run there`; "" if it may."""
     return next(
         (f"{kind_of(type(message))} {each}" for each in says[type(message)] if not holds[each]), ""
     )

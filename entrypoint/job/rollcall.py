@@ -23,7 +23,7 @@ _SURE_OURS = 5.0
 class RollCall(Part):
     """Calls all peers until they have answered, or the membership knows enough."""
 
-    _has_said_why = False  # whether it was said that the start waits for a lost node
+    _has_said_why = False  # whether it was logged that the start waits for a lost node
     _began = 0.0  # when the first was called
 
     def __init__(self, shared: Shared, complete: Callable[[float], None]) -> None:

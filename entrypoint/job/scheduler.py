@@ -59,7 +59,7 @@ class Scheduler:
         self._actions.append(action)
 
     def log(self, text: str) -> None:
-        """Have this said to people."""
+        """Queue a log line."""
         self.act(actions.Log(text))
 
     def at(self, when: float, then: Then, name: object = None) -> None:

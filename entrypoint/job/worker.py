@@ -37,7 +37,7 @@ class Worker:
     _stays = False  # whether the leader may not have read our last message yet
     _due = 0.0  # when we planned to look whether the leader is silent
     _own: Outcome | None = None  # this node's own failure, of which the leader was told
-    _has_failed = False  # whether a program of this node has failed by itself
+    _has_failed = False  # whether a program of this node has failed on its own
 
     def __init__(
         self, spec: JobSpec, draft: Plan, history: History, leader_lost: float = -math.inf
@@ -145,7 +145,7 @@ class Worker:
 
     def _out_of_time(self) -> None:
         if self._leader_is_there():
-            # The leader has called and is still there: it gives up by itself and says why.
+            # The leader has called and is still there: it gives up on its own and says why.
             self._after(self._patience(), self._out_of_time, "roll call")
             return
         limit = self._spec.timeouts.peers
@@ -181,7 +181,7 @@ class Worker:
         _FROM_LEADER[type(event.message)](self, event.message)
 
     def _wrong(self, message: Any) -> str:
-        """Return why this is not for the leader to say now; "" if it is."""
+        """Return why the leader may not send this message now; "" if it may."""
         inquiry = self._draft.inquiry
         # A job that goes on without this node may be over when it comes.
         ends_without_start = (inquiry and inquiry.instead) or self._draft.admits_late

@@ -270,8 +270,8 @@ def wait(spec: JobSpec) -> int:
 
 
 def last_call(spec: JobSpec) -> int:
-    """Return the seconds in which nodes beyond the least of an elastic job may still come, where no
-    roll call waits for them."""
+    """Return the seconds in which nodes beyond the minimum of an elastic job may still come, if
+    no roll call waits for them."""
     return max(1, round(spec.timeouts.join))
 
 

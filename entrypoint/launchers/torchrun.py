@@ -68,8 +68,8 @@ def _rendezvous(spec: JobSpec, topology: Topology, is_elastic: bool, conf: str) 
         # for it, and tells the others a host name that they may not know.
         values = [f"is_host={int(topology.is_leader)}"]
         values += [f"join_timeout={timeout}", f"read_timeout={timeout}"]
-        # The roll call has waited for more nodes than the least: torch waits only for those that
-        # start a little later.
+        # The roll call has waited for more nodes than the minimum: torch waits only for those
+        # that start a little later.
         last_call = 10 if spec.roll_call == "required" else _torch.last_call(spec)
         values += [f"last_call_timeout={last_call}"] if is_elastic else []
         where = "127.0.0.1" if is_alone else topology.this.where

@@ -33,7 +33,7 @@ def with_env(
     launch: Launch,
     leader_env: Mapping[str, str] | None,
 ) -> tuple[Launch, tuple[EnvVar, ...]]:
-    """Return the launch as this environment leaves it, and what ranks get beside the container's.
+    """Return the launch as this environment leaves it, and what is added for the ranks.
 
     `leader_env` is as in `settle`.
     """

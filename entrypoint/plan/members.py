@@ -1,4 +1,4 @@
-"""The answers of the nodes at the roll call: assumed before it, completed and looked at after it;
+"""The answers of the nodes at the roll call: assumed before it, completed and checked after it;
 and the nodes that work in an attempt of a job with spares."""
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from entrypoint.spec import JobSpec
 from entrypoint.spec.rules import port_blocks
 
 EVERYWHERE = 8  # ports that every node of a job offers
-_ALONE = 64  # that worker-0 looks at where it is the only one to decide
+_ALONE = 64  # that worker-0 probes if it alone decides
 _SHOWN = 4  # nodes in one line
 
 

@@ -2,9 +2,9 @@
 
 Any change shows that the job has not stalled. For restarts, only a file that is finished counts:
 one that was renamed after it was written, a step file, or one that has not changed between two
-looks while the ranks run.
+scans while the ranks run.
 
-The path may be on a slow network disk: it is only looked at in a thread, and nothing waits for that
+The path may be on a slow network disk: it is only scanned in a thread, and nothing waits for that
 longer than `_LIMIT`, also when ranks start and end.
 """
 
@@ -120,7 +120,7 @@ class CheckpointWatch:
         await asyncio.wait({asyncio.ensure_future(self._look())}, timeout=_LIMIT)
 
     async def watch(self) -> None:
-        """Look now and then while the ranks run."""
+        """Scan the path at intervals while the ranks run."""
         pause = _CLOSEST
         while not self._stops:
             await rest(pause)
@@ -133,7 +133,7 @@ class CheckpointWatch:
         self._stops = True
 
     async def end(self) -> None:
-        """Look for the last time."""
+        """Scan the path for the last time."""
         if not self._has_progressed:
             last = asyncio.ensure_future(self._look())
             await asyncio.wait({last}, timeout=_LIMIT)

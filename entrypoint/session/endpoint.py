@@ -68,7 +68,7 @@ class Endpoint:
     hosts: tuple[str, ...]  # of this node's job
     log: Log
     background: Callable[[Coroutine[Any, Any, None]], object]  # runs a coroutine
-    _rejected: set[str] = field(default_factory=set)  # what was said of calls that were rejected
+    _rejected: set[str] = field(default_factory=set)  # what was logged of rejected calls
     _session: _Session | None = None
     _part = b""  # of a line that announces a session
     _pipes: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)

@@ -1,7 +1,7 @@
 """The gate before each attempt: what a node checks of itself, its limits, its cards by the driver's
 tool, and the executables of a folder.
 
-A check that is missing or slow never stops a job: it is said once.
+A check that is missing or slow never stops a job: it is logged once.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from entrypoint.system.process import tied
 from entrypoint.system.smi import Reading
 from entrypoint.system.threads import in_thread, rest
 
-_POLL = 1.0  # seconds between two looks at the memory of the cards
+_POLL = 1.0  # seconds between two readings of the memory of the cards
 _LEAST = 0.1  # seconds that the last executable has at least
 _LINE, _REASON = 4000, 300  # characters of a program's last line that are read, and shown
 _TOOL = 5.0  # seconds for a card's tool while its memory is awaited
@@ -40,7 +40,7 @@ _HUNG = 5.0
 
 
 class NodeGate:
-    """The gate of this node, for all attempts: it remembers what was said, and which cards others
+    """The gate of this node, for all attempts: it remembers what was logged, and which cards others
     used before the job."""
 
     def __init__(self, spec: JobSpec, facts: Facts, log: Log) -> None:
@@ -61,7 +61,7 @@ class NodeGate:
         """
         limit = self._spec.limit + _HUNG
         try:
-            # its threads end by themselves, or never
+            # its threads end on their own, or never
             problems = await asyncio.wait_for(self._check(plan, wait), limit)
             return one_line("; ".join(problems), _PROBLEM)
         except asyncio.TimeoutError:
@@ -82,7 +82,7 @@ class NodeGate:
         return problems + await self._run_folder(plan)
 
     def _warn(self, summary: str, detail: str, hint: str) -> None:
-        """Say it, unless this node has said it in an earlier attempt."""
+        """Log a warning, unless this node has logged it in an earlier attempt."""
         if summary not in self._said:
             self._said.add(summary)
             self._log(f"warning: {summary} | {detail} | {hint}")
@@ -93,7 +93,7 @@ class NodeGate:
             warnings = [message_parts(warning) for warning in preflight.check(plan)]
         except EntrypointError as error:
             return [": ".join(message_parts(str(error))[:2])]
-        if not self._has_begun:  # it was said at the start
+        if not self._has_begun:  # it was logged at the start
             self._has_begun = True
             self._said.update(summary for summary, _, _ in warnings)
         for warning in warnings:

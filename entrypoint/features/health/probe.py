@@ -54,7 +54,7 @@ class NodeView:
 
 
 class Probe:
-    """One matter that is looked at.
+    """One matter that is probed.
 
     `name`: of its only reading; `is_cheap`: it takes milliseconds, starts no program, and may
     explain a failed boot; `fatal`: the id of a difference that is an error; `absent`: stands for a

@@ -23,7 +23,7 @@ _LOOK_AGAIN = 2.0  # seconds for a node that is lost after the time to come back
 
 @dataclass(frozen=True)
 class Wait:
-    """Ask again when something changes, and at this time (seconds). `why`: to be said once."""
+    """Ask again when something changes, and at this time (seconds). `why`: to be logged once."""
 
     until: float
     why: str = ""
@@ -44,7 +44,7 @@ class Refuse:
 
 
 class Quorum:
-    """The nodes that an attempt starts with: every one of the job, or the least number of them."""
+    """The nodes that an attempt starts with: all of the job, or the minimum number of them."""
 
     # What a leader that has replaced a lost one does not know of earlier attempts.
     unknown = ""

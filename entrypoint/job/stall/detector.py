@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from entrypoint.job.stall.judge import HangReport
 
 _SHOWN = 15.0  # seconds for every node to show its stacks
-_SOON = 0.5  # seconds between two looks at least
+_SOON = 0.5  # minimum seconds between two checks
 _WHOLE = 5  # times `stall.minutes` after which a job ends in which no rank differs from the others
 
 
 class StallDetector(Part):
     """Asks its own node now and then; the others report their idle seconds with each heartbeat, and
-    all of them again before anything is said."""
+    all of them again before anything is logged."""
 
     _began = 0.0  # when the programs were started
     _grew = -math.inf  # when what `restarts.progress` names last changed
@@ -96,7 +96,7 @@ class StallDetector(Part):
 
     def _confirm(self) -> None:
         """All nodes have reported what they know: show the stacks if the job has stalled. Where it
-        may end, show them again later; else say no more of a stall until a rank prints."""
+        may end, show them again later; else log no stall until a rank prints."""
         self._asks = False
         if self._state.outcome is not None or self._seconds() < self._next:
             return

@@ -24,7 +24,7 @@ from entrypoint.system.descriptors import read_regular
 from entrypoint.system.threads import in_thread, rest
 
 _MOST = 16 << 20  # bytes of a record
-_PAUSE = 0.1  # seconds between two looks at the files
+_PAUSE = 0.1  # seconds between two scans of the files
 _LONGEST = 100  # characters of what is said of a rank
 
 # Inode, time of the last change (ns) and size of a file; None if there is none.

@@ -20,7 +20,7 @@ from entrypoint.system.threads import rest
 SIGNAL = 46  # as in own_stacks/sitecustomize.py: a real-time signal that no library uses
 _FILE = "/memfd:entrypoint-stacks"
 _LINE = re.compile(r'  File "([^"\n]{1,4096})", line (\d{1,9}) in ([^\n]{1,1000})')
-_PAUSE = 0.02  # seconds between two looks at a file
+_PAUSE = 0.02  # seconds between two readings of a file
 _QUIET = 0.1  # seconds without a new line after which a stack is complete
 _MOST = 1 << 18  # bytes of the stacks of all threads of a process
 _DEEPEST = 400  # frames that are read

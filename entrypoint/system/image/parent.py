@@ -25,7 +25,7 @@ _OWN = {
     getattr(signal, f"SIG{name}")
     for name in ("FPE", "ILL", "SEGV", "BUS", "ABRT", "TRAP", "SYS", "TTIN", "TTOU")
 }
-_INTERVAL = 0.01  # seconds between two looks at the socket, until image-entry is reached
+_INTERVAL = 0.01  # seconds between two checks of the socket, until image-entry is reached
 _LONG = 3600.0  # seconds to wait for a signal afterwards
 _ANSWER = 60.0  # seconds within which a parent that is there answers
 

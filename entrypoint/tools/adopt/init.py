@@ -23,8 +23,8 @@ from entrypoint.system.files import read
 
 _OWN = {"node_rank"}  # one node's, so not for the file of all nodes
 _SCRIPTS = ("train.py", "main.py")  # names that need no second look
-_MOST_FILES = 1000  # entries of a folder that are looked at
-_MOST_TEXT = 1 << 18  # bytes of a script that are looked at
+_MOST_FILES = 1000  # entries of a folder that are read
+_MOST_TEXT = 1 << 18  # bytes of a script that are read
 
 
 @cache

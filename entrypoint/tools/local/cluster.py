@@ -114,7 +114,7 @@ class LocalCluster:
             self._over.set()
 
     def _check_end(self) -> None:
-        """End the run if no node can end by itself any more, and worker-0 was started.
+        """End the run if no node can end on its own any more, and worker-0 was started.
 
         A killed node does not start again once the others have ended."""
         active = [node for node in self._running if self._frozen.get(node, 0.0) is not None]
