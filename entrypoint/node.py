@@ -394,7 +394,7 @@ class Loop:
         self._tell(events.Prepared(launch.ranks.reported, launch.awaited))
 
     def _check_output_progress(self, action: actions.CheckOutputProgress) -> None:
-        self._tell(events.OutputProgress(self._programs.reports.written(), process.is_read(1, 2)))
+        self._tell(events.OutputProgress(self._programs.ranks.written(), process.is_read(1, 2)))
 
     # -- what takes a while
 
@@ -496,7 +496,7 @@ class Loop:
             self._log(f"wrote {' and '.join(f'{folder}/{name}' for name, _ in files)}")
 
     async def _await_launchers(self) -> None:
-        await self._programs.reports.programs.gone()
+        await self._programs.ranks.programs.gone()
         self._tell(events.LaunchersGone())
 
     def _has_succeeded(self) -> bool:

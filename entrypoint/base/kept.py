@@ -15,6 +15,10 @@ PASS_FD = join(_PACKAGE, "ranks", "pass_fd.py")
 RANK = "{rank}"  # stands for a rank's number, where it is known once the rank starts
 # variable of every program and rank: the number by which its keeper knows it
 MARK = "ENTRYPOINT_KEPT"
+# where `last-output` has the note whether the last lines have ended (output/stream.py), and its
+# bytes
+NOTE_AT = 21
+NOTE_SIZE = 12
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ _OUTPUT = {
 _INTERFACES = r"((OMPI|PRTE)_MCA_)?((btl|oob)_tcp|prte)_if_"
 _NETWORK_HINT = "make sure that the nodes reach each other's ports, over MY_MPI_BTL_TCP_IF"
 # Its daemon kills its processes, by SIGTERM and a second later SIGKILL, if a rank calls MPI_Abort,
-# a spawned process fails, or a daemon is lost: so the supervisor is a process that the daemon does
+# a spawned process fails, or a daemon is lost: so the rank itself is a process that the daemon does
 # not know. When a rank that has not finalized MPI ends, the daemon reads no more output: such a
 # rank stays until the others have ended.
 # Ranks that wait spin, and take the CPU from those that work (Open MPI's FAQ, "running", degraded

@@ -18,6 +18,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any
 
 from entrypoint.base.errors import CantCreateError
+from entrypoint.base.kept import NOTE_AT, NOTE_SIZE
 from entrypoint.base.secret import scrubbed
 from entrypoint.base.text import count, escaped, escaped_lines
 from entrypoint.base.values import dataclass
@@ -93,7 +94,7 @@ class Logger:
     lost = 0  # all lost lines so far
     _torn = False  # whether the last line may be half-written
     _last_output = -1  # file with the end of the programs' last line (stream.py)
-    _output_time = 0  # modification time of that file at the last check
+    _output_note = b""  # number of the note in that file that was read last
     _late = False  # whether the wait has failed since the queue was last empty
     _writer: threading.Thread | None = None
 
@@ -152,6 +153,7 @@ class Logger:
         with self._changed:
             before = self._last_output
             self._last_output = -1
+            self._output_note = b""
             with contextlib.suppress(OSError):
                 self._last_output = open_regular(last_output)
             if before >= 0:
@@ -241,13 +243,10 @@ class Logger:
     def _cut(self) -> bool:
         """Return whether the last line on the log's stream is a program's and has no end."""
         with contextlib.suppress(OSError):
-            written = os.fstat(self._last_output).st_mtime_ns
-            if written != self._output_time:
-                self._output_time = written
-                return (
-                    os.pread(self._last_output, 1, 21 if os.path.sameopenfile(1, self._fd) else 22)
-                    == b"."
-                )
+            note = os.pread(self._last_output, NOTE_SIZE, NOTE_AT)
+            if note[2:] != self._output_note:
+                self._output_note = note[2:]
+                return note[not os.path.sameopenfile(1, self._fd)] == ord(".")
         return False
 
 

@@ -9,6 +9,7 @@ import os
 import time
 from collections import deque
 
+from entrypoint.base.kept import NOTE_AT
 from entrypoint.output.lines import END, NEVER, PIECE
 from entrypoint.system.descriptors import CHUNK, open_regular, reopened
 
@@ -37,9 +38,11 @@ _PAUSE = 1.0  # seconds between two notes that something was printed
 class LastOutput:
     """The file in which a node notes when its programs last printed, and whether the last line of
     each stream has ended: the monotonic clock's seconds, and a byte for both streams, then one for
-    stderr."""
+    stderr, and the number of this note."""
 
     _noted = 0.0
+    _ends = b"\n\n"
+    _count = 0
 
     def __init__(self, file: str) -> None:
         try:
@@ -55,7 +58,9 @@ class LastOutput:
 
     def ended(self, has_ended: bool, stream: int) -> None:
         """Note whether the last line of this stream, 1 or 2, has ended."""
-        self._note((b"\n" if has_ended else b".") * stream, 21)
+        self._ends = (b"\n" if has_ended else b".") * stream + self._ends[stream:]
+        self._count += 1
+        self._note(b"%b%010d" % (self._ends, self._count), NOTE_AT)
 
     def _note(self, data: bytes, place: int) -> None:
         if self._fd >= 0:
@@ -204,7 +209,7 @@ class Copies:
     """Other receivers of a stream: a buffer of its last bytes, a log file, and what notes the last
     step."""
 
-    def __init__(self, tail: bytearray, log: RotatingFile | None = None) -> None:
+    def __init__(self, tail: bytearray, log: RotatingFile | None) -> None:
         self.tail = tail
         self.log = log
         # what makes the watch of one stream
@@ -230,8 +235,8 @@ class Stream:
         source: int,
         target: Target,
         copies: Copies,
-        lines: Framer | None = None,
-        label: bytes = b"",
+        lines: Framer | None,
+        label: bytes,
     ) -> None:
         """`lines`, if any, makes the pieces that are written; `label` begins each line of one
         without."""

@@ -107,7 +107,7 @@ def check_networks(
     facts: Facts,
     topology: Topology,
     members: Members,
-    replaced: Collection[tuple[int, int]] = (),
+    replaced: Collection[tuple[int, int]],
 ) -> None:
     """Refuse what means another network on another node, where this node has both: Open MPI would
     wait forever.
@@ -142,7 +142,7 @@ def clock_warnings(topology: Topology, members: Members) -> list[str]:
     return [f"warning: EP424 clocks differ | {differences} | set the clocks of these hosts by NTP"]
 
 
-def team_of(topology: Topology, replaced: Collection[tuple[int, int]] = ()) -> tuple[int, ...]:
+def team_of(topology: Topology, replaced: Collection[tuple[int, int]]) -> tuple[int, ...]:
     """Return the nodes that work, by their places in the job: the first ones, but for the places
     that other nodes have.
 

@@ -133,10 +133,6 @@ class KeptHere:
         """Send a signal to the processes of all that run, or of one."""
         self._send(orders.SignalAll(self._kind, int(signum), number))
 
-    def kill(self) -> None:
-        """Send SIGKILL to all that is alive."""
-        self.signal(signal.SIGKILL)
-
     async def ended(self) -> None:
         """Return when none runs."""
         while self._pids.keys() - self.statuses.keys():
@@ -165,13 +161,13 @@ class Keeping:
         self._received = bytearray()
         self._to_send = bytearray()
         self._is_lost = False
-        self._over = asyncio.Event()
-        self.lost_bytes = 0
         self.kinds = {
             kind: KeptHere(kind, self.send) for kind in (orders.PROGRAM, orders.RANK, orders.DAEMON)
         }
         self._reaper = Reaper(keeper.pid)
         self._loop = asyncio.get_running_loop()
+        # bytes of output that were lost when the attempt ended
+        self._over: asyncio.Future[int] = self._loop.create_future()
         self._loop.add_reader(keeper.socket, self.read)
         self._timer = self._loop.call_later(_LOOK, self._look)
 
@@ -218,8 +214,7 @@ class Keeping:
         if isinstance(report, (orders.Report, orders.Tail)):
             self.kinds[report.kind].note(report)
         if isinstance(report, orders.AttemptEnded):
-            self.lost_bytes = report.lost
-            self._over.set()
+            self._over.set_result(report.lost)
         else:
             self._report(report)
 
@@ -228,7 +223,7 @@ class Keeping:
             self._is_lost = True
             self._loop.remove_reader(self._keeper.socket)
             self._loop.remove_writer(self._keeper.socket)
-            self._over.set()
+            self._over.cancel()
             for kept in self.kinds.values():
                 kept.lost()
             self._lost()
@@ -259,10 +254,8 @@ class Keeping:
         """End the attempt, and return how many bytes of output nobody took. `patience`: seconds in
         which a reader must take some."""
         self.send(orders.EndAttempt(patience))
-        over = asyncio.ensure_future(self._over.wait())
-        await asyncio.wait({over}, timeout=patience + _LAST)
-        over.cancel()
-        return self.lost_bytes
+        await asyncio.wait({self._over}, timeout=patience + _LAST)
+        return 0 if self._over.cancelled() or not self._over.done() else self._over.result()
 
     def close(self) -> None:
         """Watch no more."""

@@ -19,10 +19,10 @@ from entrypoint.plan.members import team_of, with_report
 from entrypoint.plan.ports import with_chosen
 from entrypoint.ranks import command_line, orders
 from entrypoint.ranks.keeping import KeeperProcess
+from entrypoint.ranks.node_ranks import DaemonRanks, ProgramRanks
 from entrypoint.ranks.placeholder import REQUESTS, WAITING
-from entrypoint.ranks.program_reports import ProgramReports
-from entrypoint.ranks.program_stop import ProgramStop
 from entrypoint.ranks.stall.watch import RankWatcher
+from entrypoint.ranks.stop import NodeStop
 from entrypoint.spec import JobSpec
 from entrypoint.system import checks, process
 from entrypoint.system.descriptors import read_regular
@@ -33,7 +33,7 @@ _COMMAND = 8 << 20  # bytes of a launcher's command line; the kernel takes fewer
 
 class Programs:
     """The programs of the job on this node. `do` executes an order; reports go to the callback
-    `tell`, and `note` is that of ProgramReports."""
+    `tell`, and `note` is that of NodeRanks."""
 
     _leader_env: Mapping[str, str] | None = None
     command = ""  # the command line that was started, for the record
@@ -61,9 +61,10 @@ class Programs:
         self._members = draft.members
         self._replaced: tuple[tuple[int, int], ...] = ()
         process.show(process.WAITING)  # an earlier attempt may have set STARTED
-        self.reports = ProgramReports(facts, draft, keeper, callbacks, note)
-        self.watcher = RankWatcher(spec.stall, facts, draft, callbacks, self.reports)
-        self._stop = ProgramStop(self.reports, self.watcher, spec.timeouts.grace, callbacks)
+        kind = DaemonRanks if draft.launch.ranks.kind.by_daemons else ProgramRanks
+        self.ranks = kind(facts, draft, keeper, callbacks, note)
+        self.watcher = RankWatcher(spec.stall, facts, draft, callbacks, self.ranks)
+        self._stop = NodeStop(self.ranks, self.watcher, callbacks)
 
     @property
     def env(self) -> dict[str, str]:
@@ -80,22 +81,19 @@ class Programs:
             case messages.StartDaemon(command):
                 self._start_daemon(command)
             case messages.Ping(number):
-                self.reports.keeping.read()  # reports of ranks are sent before this answer
+                self.ranks.keeping.read()  # reports of ranks are sent before this answer
                 self.watcher.tell_steps()
-                failed, memory = len(self.reports.failed_ranks), self.reports.limits.memory.use()
+                failed, memory = len(self.ranks.failed_ranks), self.ranks.limits.memory.use()
                 self._tell(messages.Pong(self.idle(), number, failed, memory))
             case messages.Signal(name):
-                # Not to the launcher of ranks, which the signal would end.
-                reports = self.reports
-                by_launcher = self._draft.launch.ranks.kind.by_launcher
-                kept = reports.ranks if by_launcher else reports.programs
-                kept.signal(signal.Signals[name])
+                # a launcher would end
+                self.ranks.without_launchers.signal(signal.Signals[name])
             case messages.Stacks():
                 self._background(self.watcher.tell_stacks())
             case messages.Stop(grace):
                 self._stop.begin(grace)
             case messages.ReleaseFailedRanks():
-                self.reports.keeping.send(orders.ReleaseRanks())
+                self.ranks.keeping.send(orders.ReleaseRanks())
             case _:
                 raise TypeError(f"this is no order: {message!r}")
 
@@ -154,9 +152,9 @@ class Programs:
         if topology.me not in team_of(topology, order.replaced):
             process.show(process.STARTED)  # it waits for as long as the job runs
             return
-        if self.reports.by_ranks:
+        if self.ranks.reports_ranks:
             slots = self._members.reports[topology.me].slots
-            self._background(self.reports.watch_limit(slots, self._spec.timeouts.launch))
+            self._background(self.ranks.watch_limit(slots, self._spec.timeouts.launch))
         if self._take(order):
             self._prepare()
         if self._draft.launch.needs_rank_table:
@@ -178,10 +176,11 @@ class Programs:
             await watch.begin()
             self._background(watch.watch())
         process.show(process.STARTED)
-        # Count all first: a program that ends before the next one starts is not the last.
-        for number, program in enumerate(launch.programs):
-            name = program.argv[0] if launch.becomes_program else self._plan.launcher
-            self.reports.running[number] = program.label or name
+        names = (
+            program.label or (program.argv[0] if launch.becomes_program else self._plan.launcher)
+            for program in launch.programs
+        )
+        self.ranks.expect(self._topology, names)
         self._begin()
         for number, _ in enumerate(launch.programs):
             self._start(number)
@@ -191,7 +190,6 @@ class Programs:
     def _begin(self) -> None:
         """Have the keeper take ranks from launchers from now on."""
         launch, logs = self._plan.launch, self._spec.logs
-        self.reports.topology = self._topology
         ranks = None
         if launch.ranks.form is not None:
             for name in (REQUESTS, WAITING):
@@ -199,23 +197,25 @@ class Programs:
             ranks = replace(launch.ranks.form, env=tuple(env_of_ranks(self._facts, self._plan)))
         folder = str(self._run_dir.path)
         begin = orders.Begin(folder, ranks, logs.collapse == "yes", logs.format == "json")
-        self.reports.keeping.send(begin)
+        self.ranks.keeping.send(begin)
 
     def _start(self, number: int) -> None:
         """Start a program, unless this node stops."""
-        if self.reports.is_stopping:
+        if self.ranks.is_stopping:
             return
         plan = self._plan
         program = plan.launch.programs[number]
         env = environment(self._facts.env, (*plan.env, *program.env))
         unread = (
-            None if self.reports.by_ranks else process.cannot_read(self._spec.command, plan.workdir)
+            None
+            if self.ranks.reports_ranks
+            else process.cannot_read(self._spec.command, plan.workdir)
         )
         if refused := unread or checks.program(self._facts, plan, program):
-            self.reports.ended(number, refused.status, refused.reason)
+            self.ranks.ended(number, refused.status, refused.reason)
             return
         form = form_of(plan.launch, number, self._spec, self._topology)
-        self.reports.programs.start(
+        self.ranks.programs.start(
             orders.StartProgram(
                 orders.PROGRAM, number, program.argv, _entries(env), plan.workdir, form
             )
@@ -223,7 +223,7 @@ class Programs:
 
     def _start_daemon(self, command: str) -> None:
         """Start mpirun's daemon, which goes into the background."""
-        if self.reports.is_stopping:
+        if self.ranks.is_stopping:
             self._tell(messages.DaemonStarted(128 + signal.SIGTERM))
             return
         launcher = self._draft.launch.ranks.name
@@ -232,7 +232,7 @@ class Programs:
         self._daemons += 1
         argv = ("/bin/sh", "-c", command)
         form = KeptForm(output=None, is_launcher=True, is_apart=True)
-        self.reports.keeping.send(
+        self.ranks.keeping.send(
             orders.StartProgram(orders.DAEMON, self._daemons, argv, _entries(env), "/", form)
         )
 

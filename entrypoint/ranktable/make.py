@@ -33,9 +33,7 @@ def from_hccn_conf(text: str, server_id: str, where: str = "/etc/hccn.conf") -> 
     return _one_server(server_id, addresses, where)
 
 
-def from_addresses(
-    addresses: Sequence[str], server_id: str, where: str = "--addresses"
-) -> RankTable:
+def from_addresses(addresses: Sequence[str], server_id: str, where: str) -> RankTable:
     """Return a one-server v1.0 table: device and rank 0 has the first address, 1 the second, ...
 
     Raises ConfigError if there is none, or one is wrong.

@@ -19,20 +19,17 @@ async def start(
     argv: Sequence[str],
     env: Mapping[str, str],
     cwd: str | None = None,
-    supervised: bool = False,
     **streams: Any,
 ) -> asyncio.subprocess.Process:
     """Start a program as the leader of its own session, so that a terminal's Ctrl-C reaches only
     this process.
 
-    The kernel kills it when this process dies, if setpriv is installed. A supervisor (`supervised`)
-    notices that itself and ends more processes than the kernel would. Raises OSError if the program
-    does not exist or cannot be executed, RetryError if the kernel refuses another process.
+    The kernel kills it when this process dies, if setpriv is installed. Raises OSError if the
+    program does not exist or cannot be executed, RetryError if the kernel refuses another process.
     """
-    argv = argv if supervised else tied(argv)
     try:
         return await asyncio.create_subprocess_exec(
-            *argv, env=env, cwd=cwd, start_new_session=True, **streams
+            *tied(argv), env=env, cwd=cwd, start_new_session=True, **streams
         )
     except (BlockingIOError, RuntimeError) as error:
         # RuntimeError: of asyncio's thread that awaits the end, before Python 3.12

@@ -177,7 +177,7 @@ def number(file: str | os.PathLike[str], name: str, base: int = 10) -> int | Non
     return None
 
 
-def has_capability(bit: int, root: str | os.PathLike[str] = "/") -> bool:
+def has_capability(bit: int, root: str | os.PathLike[str]) -> bool:
     """Return whether this process has a capability, by its number in linux/capability.h."""
     return bool((number(f"{root}/proc/self/status", "CapEff:", 16) or 0) >> bit & 1)
 

@@ -161,16 +161,6 @@ def tied(argv: Sequence[str]) -> Sequence[str]:
     return (setpriv, "--pdeathsig", "KILL", "--", *argv) if setpriv else argv
 
 
-def kill_group(pid: int, signum: int) -> None:
-    """Signal a rank: its process group if it leads one, otherwise the process and all processes
-    below it."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        if os.getpgid(pid) == pid:
-            os.killpg(pid, signum)
-        else:
-            proc.kill((pid, *proc.descendants(pid)), signum)
-
-
 def sweep(spared: int = 0) -> set[int]:
     """Kill all processes below this one but `spared`, also those forked meanwhile, and return the
     pids."""

@@ -211,7 +211,7 @@ ELSEWHERE = {
     "system/cgroups.py": "three digits",
     "system/image/mpi.py": "classes that have no character in common",
     "launchers/hydra.py": "one class",
-    "ranks/program_reports.py": "a name of bounded length, then a class that ends at each |",
+    "ranks/node_ranks.py": "a name of bounded length, then a class that ends at each |",
     "plan/env.py": "the launchers' own, above",
     "plan/forms.py": "bounds between characters, and literals",
     "plan/numbering.py": "names of variables: literals around one repetition, or one class",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import signal
 from collections.abc import Mapping
 from typing import Any
@@ -27,7 +29,7 @@ from entrypoint.features.netcheck.messages import (
 from entrypoint.job.inquiry import Answers
 from entrypoint.plan import network
 from entrypoint.spec import JobSpec
-from entrypoint.system import children, process
+from entrypoint.system import children
 
 _GONE = 2.0  # seconds for a killed process to be gone
 
@@ -110,7 +112,8 @@ class TorchProcess(Answers):
     def stop(self) -> None:
         """End it at once, with what it has started."""
         if self._process is not None and self._process.returncode is None:
-            process.kill_group(self._process.pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
 
     async def close(self) -> None:
         """End it, and return when it has ended, or when the kernel does not end it in time."""

@@ -15,7 +15,7 @@ from entrypoint.job.stacks import PROCESSES, Frame, ProcessStack
 from entrypoint.output import steps
 from entrypoint.output.log import Callbacks
 from entrypoint.plan import environment
-from entrypoint.ranks.program_reports import ProgramReports
+from entrypoint.ranks.node_ranks import NodeRanks
 from entrypoint.spec.jobspec import StallSpec
 from entrypoint.system import proc
 
@@ -46,7 +46,7 @@ class RankWatcher:
         facts: Facts,
         draft: Plan,
         callbacks: Callbacks,
-        reports: ProgramReports,
+        ranks: NodeRanks,
     ) -> None:
         self._stall = stall
         self._env = facts.env
@@ -54,17 +54,17 @@ class RankWatcher:
         self.launch = draft.launch  # until the plan is settled
         self._tell = callbacks.tell
         self._log = callbacks.log
-        self._reports = reports
+        self._ranks = ranks
         self._had_steps = False  # whether the last report of steps had any
 
     def _watched(self) -> list[WatchedRank]:
         """Return the ranks of this node, or its programs where these are not known to start any."""
-        launch, kind = self.launch, self.launch.ranks.kind
-        kept = self._reports.ranks if kind.by_launcher else self._reports.programs
-        if kind.in_programs and not kept.alive and not kept.statuses:
-            kept = self._reports.programs
+        launch = self.launch
+        kept = self._ranks.without_launchers
+        if launch.ranks.kind.in_programs and not kept.alive and not kept.statuses:
+            kept = self._ranks.programs
         programs = {}
-        if kept is self._reports.programs:
+        if kept is self._ranks.programs:
             programs = {
                 number: (-1 if program.rank is None else program.rank, program.label)
                 for number, program in enumerate(launch.programs)
