@@ -66,8 +66,7 @@ class OutputForm:
 class KeptForm:
     """The form in which a program is kept, or each rank that a launcher starts."""
 
-    # None: it prints where this node does, and nobody reads it on the way
-    output: OutputForm | None = OutputForm()
+    output: OutputForm = OutputForm()
     grace: float = 0.0  # seconds between SIGTERM and SIGKILL for what it leaves running
     # it ends at once, whatever it leaves running or has open: that belongs to its launcher
     is_apart: bool = False
@@ -82,8 +81,9 @@ class KeptForm:
 
     def of(self, number: int) -> KeptForm:
         """Return that of the rank of this number."""
-        output = self.output and self.output.of(number)
-        return replace(self, output=output, nested=self.nested.replace(RANK, str(number)))
+        return replace(
+            self, output=self.output.of(number), nested=self.nested.replace(RANK, str(number))
+        )
 
 
 @dataclass(frozen=True)

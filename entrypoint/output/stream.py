@@ -147,6 +147,8 @@ class Target:
                 stream.waiting += 1
                 self._pieces[0] = stream, piece
             self._last = stream
+            if not piece.endswith((b"\n", END)):
+                self._note_end(False)  # now, too: a message of ours may come before the next note
             try:
                 sent = os.write(self.fd, piece)
             except BlockingIOError:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Literal
 
 from entrypoint.base.errors import ConfigError
-from entrypoint.base.kept import KeptForm
+from entrypoint.base.kept import KeptForm, OutputForm
 from entrypoint.base.model import Launch, Topology
 from entrypoint.base.registry import load
 from entrypoint.base.values import replace
@@ -80,10 +80,9 @@ def form_of(launch: Launch, number: int, spec: JobSpec, topology: Topology) -> K
     """Return how the keeper treats this launch's program of that number."""
     program, ranks, grace = launch.programs[number], launch.ranks, spec.timeouts.grace
     if ranks.kind.by_daemons:  # an MPI passes the ranks' output on
-        output = None
-        if ranks.tagged:
-            output = logs.output(spec.logs, topology, is_one_of_several=True)
-            output = replace(output, tags=ranks.tagged, is_of_launcher=True, show="")
+        whole = logs.output(spec.logs, topology, is_one_of_several=True)
+        output = whole if ranks.tagged else OutputForm()
+        output = replace(output, tags=ranks.tagged, is_of_launcher=True, show="")
         return KeptForm(output, grace, is_launcher=True)
     has_ranks = ranks.kind.in_programs
     rank = "" if program.rank is None else str(program.rank)

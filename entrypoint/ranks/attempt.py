@@ -63,8 +63,6 @@ class KeptAttempt:
         if kind == orders.DAEMON:  # stdout is the job's
             return Streams([], tail), (os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC), 2, -1)
         stdin = -1 if asked is None else _stdin(asked.place.stdin)
-        if form.output is None:
-            return Streams([], tail), (stdin, -1, -1)
         targets = self.targets if asked is None else self._targets_of(asked.launched.pid)
         copies = Copies(
             tail,

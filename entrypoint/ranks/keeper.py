@@ -358,7 +358,7 @@ class Keeper:
 
     def _not_started(self, kept: Kept, program: str, error: OSError) -> None:
         """Report why a program cannot be started or kept, as its end."""
-        of_log = kept.form.output is not None and error.filename == kept.form.output.log
+        of_log = error.filename == kept.form.output.log
         place = f"{error.filename}: " if error.filename else ""
         text = f"cannot keep {program} | {place}{error.strerror}\n"
         kept.streams.tail += text.encode("utf-8", "surrogateescape")

@@ -182,8 +182,7 @@ class Rank:
     def __init__(self, form: KeptForm) -> None:
         self._form = form
         # an MPI has all that its ranks printed: the leader decides how long that waits
-        has_ranks = form.output is not None and form.output.is_of_launcher
-        self._patience = NEVER if has_ranks else STUCK
+        self._patience = NEVER if form.output.is_of_launcher else STUCK
         self.state = State.RUNNING
         self.status = 0  # of its process, once that has ended
         self.terminated = False  # whether it was sent SIGTERM

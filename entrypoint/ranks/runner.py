@@ -231,7 +231,7 @@ class Programs:
         env["HOME"] = self._facts.home
         self._daemons += 1
         argv = ("/bin/sh", "-c", command)
-        form = KeptForm(output=None, is_launcher=True, is_apart=True)
+        form = KeptForm(is_launcher=True, is_apart=True)
         self.ranks.keeping.send(
             orders.StartProgram(orders.DAEMON, self._daemons, argv, _entries(env), "/", form)
         )

@@ -104,8 +104,7 @@ class World:
 
     def __init__(self, schedule: Schedule) -> None:
         self.schedule = schedule
-        output = schedule.form.output
-        self.is_of_launcher = output is not None and output.is_of_launcher
+        self.is_of_launcher = schedule.form.output.is_of_launcher
         self.rank = Recorded(schedule.form)
         self.now = 0.0
         self.facts: list[Fact] = []  # events and actions, in order

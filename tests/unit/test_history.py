@@ -323,7 +323,7 @@ def test_ranks_and_their_logs_know_the_attempt(
     assert variables["TORCHELASTIC_RESTART_COUNT"] == count
     forms = [planning.form_of(made.launch, 0, job, topology)]
     forms += [made.launch.ranks.form.form] if made.launch.ranks.form else []
-    names = {form.output.log for form in forms if form.output and form.output.log}
+    names = {form.output.log for form in forms if form.output.log}
     rank = "" if launcher == "plain" else "-rank-{rank}"
     assert f"/logs/job-worker-0{rank}{end}" in names
     assert all(name.endswith(end) for name in names)

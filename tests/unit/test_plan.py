@@ -395,7 +395,6 @@ def test_a_program_s_form_has_its_rank(
     made = build(text)
     spec, _ = settle(text, facts())
     form = planning.form_of(made.launch, number, spec, made.topology)
-    assert form.output is not None
     assert (form.output.lines, form.output.rank) == expected
     assert form.output.node == "worker-0"
     assert (form.output.tags, form.is_launcher) == (
