@@ -66,7 +66,7 @@ def read(path: str = RECORD) -> ImageStart | None:
     return ImageStart(argv, data["first"], folder) if argv else None
 
 
-def run_first(words: Sequence[str], log: Log) -> int | None:
+def run_first(words: Sequence[str], log: Log, path: str = RECORD) -> int | None:
     """Run the image's own start, which then runs image-entry with these words.
 
     Returns the status with which it ended; None if the image has none or it has run already. Raises
@@ -74,7 +74,7 @@ def run_first(words: Sequence[str], log: Log) -> int | None:
     """
     if os.environ.get(VARIABLE):
         return None
-    start = read(RECORD)
+    start = read(path)
     if start is None or (start.first and _name_of_first() == start.first):
         return None
     if start.first and os.getpid() != 1:
