@@ -82,7 +82,9 @@ class Clues:
         """Note why this node's index is unknown."""
         self.unknown["node_rank"] = (summary, detail, hint)
 
-    def take_hosts(self, origin: str, counter: str = "", hosts: tuple[str, ...] | None = None) -> None:
+    def take_hosts(
+        self, origin: str, counter: str = "", hosts: tuple[str, ...] | None = None
+    ) -> None:
         """Take the hosts that the variable lists, or `hosts`, unless `counter` differs."""
         if hosts is None:
             hosts = names(self.env.get(origin, ""))

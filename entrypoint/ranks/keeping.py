@@ -73,7 +73,7 @@ class Failure:
 
 
 class KeptHere:
-    """What of one kind is kept on this node, and what is known of it."""
+    """All programs, ranks or daemons that are kept on this node, and their state."""
 
     def __init__(self, kind: str, send: Callable[[Any], None]) -> None:
         self._kind = kind

@@ -46,7 +46,7 @@ _SCRIPT_ERROR = re.compile(r"[a-z_]{1,40}\.(?:sh|py): (EP650 [^|]+ \| [^|]+ \| [
 
 
 class NodeRanks:
-    """What runs on this node in one attempt, and what is reported of it. `note` gets the changes of
+    """Programs and ranks of this node in one attempt, and their reports. `note` gets the changes of
     programs and ranks."""
 
     is_stopping = False
