@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 
+from entrypoint.base.values import dataclass, replace
 from entrypoint.output import framing
 from entrypoint.output.lines import Lines, batches, shape
 from entrypoint.output.stream import OF_LAUNCHER, Copies, LastOutput, Stream, Target
@@ -20,12 +21,12 @@ if False:  # only for type checkers: importing it is slow
     from entrypoint.output.rotate import RotatingFile
 
 
+@dataclass(frozen=True)
 class Asked:
     """The placeholder and the launcher of a rank, if a launcher starts it."""
 
-    def __init__(self, place: placeholder.Takeover, launched: Launched) -> None:
-        self.place = place
-        self.launched = launched
+    place: placeholder.Takeover
+    launched: Launched
 
 
 class KeptAttempt:
@@ -64,9 +65,14 @@ class KeptAttempt:
             return Streams([], tail), (os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC), 2, -1)
         stdin = -1 if asked is None else _stdin(asked.place.stdin)
         targets = self.targets if asked is None else self._targets_of(asked.launched.pid)
+        output = form.output
+        # What such a launcher prints passes through here, too, so it need not have this.
+        is_direct = bool(asked and output.tags and self._pipes)
+        if is_direct:
+            output = replace(output, tags="")
         copies = Copies(
             tail,
-            _log(form.output, lambda error: tell(orders.Report(kind, number, "copy", error))),
+            _log(output, lambda error: tell(orders.Report(kind, number, "copy", error))),
         )
         if form.steps:
             from entrypoint.output.steps import opened
@@ -77,7 +83,8 @@ class KeptAttempt:
         for stream_number, target in targets.items():
             if target not in made:
                 source, made[target] = pair(target.fd)
-                streams.append(_stream(source, target, copies, form.output, stream_number))
+                goes_to = self.targets[stream_number] if is_direct else target
+                streams.append(_stream(source, goes_to, copies, output, stream_number))
                 if asked is None:
                     self._pipes.append((os.fstat(made[target]), target))
         own = tuple(target for target in made if target not in self.targets.values())
@@ -92,8 +99,7 @@ class KeptAttempt:
             if target is None and number == 2 and placeholder.is_same_stream(pid):
                 target = found[1]
             if target is None and (fd := placeholder.stream(pid, number)) >= 0:
-                # a launcher whose output passes through here prints it only then
-                target = Target(fd, 0 if self._pipes else number, self.last_output)
+                target = Target(fd, 0, self.last_output)
             found[number] = target or self.targets[number]
         return found
 
@@ -148,8 +154,6 @@ def _stream(source: int, target: Target, copies: Copies, form: OutputForm, numbe
 
 def _framer(form: OutputForm, target: Target, number: int) -> framing.Framer:
     """Return what shapes the lines of a stream."""
-    from entrypoint.base.values import replace
-
     if form.collapse and target.collapser is None and not form.tags:
         form = replace(form, collapse=False)  # for example with torchrun --redirects
     lines = Lines(shape(form, "stdout" if number == 1 else "stderr"))

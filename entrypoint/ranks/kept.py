@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import time
 
+from entrypoint.base.values import dataclass
 from entrypoint.output.stream import Stream, Target
 from entrypoint.ranks import rank as machine
 from entrypoint.ranks.below import WRAPPERS, Below, cut_message
@@ -30,24 +31,26 @@ _NESTED = 78
 _USER_SIGNALS = (10, 12)  # SIGUSR1 and SIGUSR2
 
 
+@dataclass
 class Streams:
     """The streams of a program, with the last bytes of both."""
 
-    def __init__(
-        self, streams: list[Stream], tail: bytearray, own: tuple[Target, ...] = ()
-    ) -> None:
-        """`own`: targets that nobody else prints into."""
-        self.all = streams
-        self.tail = tail
-        self._own = own
-        self.is_closed = False  # whether that was told
-        self.waiting = 0  # bytes, as was told last
-        self.has_printed = False
+    all: list[Stream]
+    tail: bytearray
+    own: tuple[Target, ...] = ()  # targets that nobody else prints into
+    is_closed = False  # whether that was told
+    waiting = 0  # bytes, as was told last
+    has_printed = False
 
     @property
     def of_ranks(self) -> int:
         """Return the bytes that wait for a reader, without a launcher's own text."""
         return sum(stream.waiting for stream in self.all if stream.is_of_rank)
+
+    @property
+    def to_launcher(self) -> list[Stream]:
+        """Return those that go to where nobody else prints: a launcher's pipe."""
+        return [stream for stream in self.all if stream.target in self.own]
 
     @property
     def took(self) -> float:
@@ -58,9 +61,9 @@ class Streams:
         """Close what nobody else prints into, once nothing waits for it: its reader then knows that
         no more comes."""
         if not any(stream.open or stream.waiting for stream in self.all):
-            for target in self._own:
+            for target in self.own:
                 target.close()
-            self._own = ()
+            self.own = ()
 
     def stop(self) -> None:
         """Have the program never wait for a reader from now on."""
@@ -68,22 +71,19 @@ class Streams:
             stream.is_stopped = True
 
 
+@dataclass
 class Launched:
     """A rank's relation to the launcher that has started its placeholder."""
 
-    is_gone = False  # whether its placeholder has ended
+    pid: int  # of its placeholder
+    launcher: int  # pid of the process that started that
+    owner: Kept | None  # the program of this node that this belongs to
+    watch: Watch
+    is_gone: bool = False  # whether its placeholder has ended
     passed: int | None = None  # bytes passed on when the launcher began to end
     status: int | None = None  # that the placeholder was told
     # as in forked.ToStart: a launcher takes its closing for the rank's end, so it stays open here
     passed_fd: tuple[int, int] | None = None
-
-    def __init__(self, pid: int, launcher: int, owner: Kept | None, watch: Watch) -> None:
-        """`pid` of its placeholder, `launcher` that of the process that started it, `owner` the
-        program of this node that this belongs to."""
-        self.pid = pid
-        self.launcher = launcher
-        self.owner = owner
-        self.watch = watch
 
 
 class Kept:
@@ -151,11 +151,11 @@ class Kept:
     def look_at_streams(self) -> None:
         """Have the machine know what became of the output."""
         streams = self.streams
-        if not streams.has_printed and streams.took:
-            streams.has_printed = True
-            self.report("output")
-        if streams.took:
-            self.rank.printed(streams.took)
+        if took := streams.took:
+            self.rank.printed(took)
+            if not streams.has_printed:
+                streams.has_printed = True
+                self.report("output")
         if (waiting := streams.of_ranks) != streams.waiting:
             streams.waiting = waiting
             self.on(machine.Drained(waiting))
@@ -202,8 +202,7 @@ class Kept:
         if not self.is_nested and (name := self._launchers.found()):
             self.is_nested = True
             self.kill()
-            for stream in self.streams.all:
-                stream.is_stopped = True
+            self.streams.stop()
             if self.streams.all:
                 self.streams.all[-1].say(os.fsencode(nested_message(name, self.form.nested)))
 
@@ -255,7 +254,7 @@ class Kept:
             self.report("launcher", self.launched.launcher)
 
     def _passed(self) -> int:
-        return sum(stream.passed for stream in self.streams.all)
+        return sum(stream.passed for stream in self.streams.to_launcher)
 
     def _close_streams(self, action: machine.CloseStreams) -> None:
         for stream in self.streams.all:
@@ -272,7 +271,7 @@ class Kept:
     def _tell_done(self, action: machine.TellDone) -> None:
         if lost := sum(stream.lost for stream in self.streams.all):
             self.report("lost", lost)
-        late = sum(stream.unread for stream in self.streams.all) if self.form.by_mpi else 0
+        late = sum(stream.unread for stream in self.streams.to_launcher) if self.form.by_mpi else 0
         if self.launched is not None and self.launched.passed is not None:
             late += self._passed() - self.launched.passed
         if late:
