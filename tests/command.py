@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 Done = subprocess.CompletedProcess[str]
+PATH = {"PATH": "/usr/local/bin:/usr/bin:/bin"}
 
 
 def run(cwd: Path, *words: str, env: Mapping[str, str], limit: float = 60) -> Done:

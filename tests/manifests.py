@@ -14,6 +14,7 @@ from entrypoint.tools.deploy import kubernetes
 from entrypoint.tools.deploy._options import Options, mounts
 
 Object = dict[str, Any]
+SPEC = "name: demo\nslots: 2\ncommand: [python, train.py]\n"
 _KEYS: Mapping[str, st.SearchStrategy[Any]] = {
     "name": st.sampled_from(["demo", "my-model-7", "a" * 40]),
     "hosts": st.integers(1, 5).map(lambda count: [f"h{number}:2" for number in range(count)]),
@@ -38,14 +39,7 @@ _KEYS: Mapping[str, st.SearchStrategy[Any]] = {
     "stall": st.just({"minutes": 3, "action": "stop"}),
     "success": st.just("first"),
 }
-_MOUNTS = st.sampled_from(
-    [
-        "data:/data:ro",
-        "data:/more",
-        "checkpoints:/out",
-        "a.b-c:/tmp/er",
-    ]
-)
+_MOUNTS = st.sampled_from(["data:/data:ro", "data:/more", "checkpoints:/out", "a.b-c:/tmp/er"])
 _RESOURCES = st.sampled_from(
     ["cpu=4", "cpu=1.2.3", "memory=64Gi", "memory=1.5GB", "nvidia.com/gpu=8", "rdma/hca=0.5", "x=1"]
 )
@@ -70,6 +64,15 @@ def rendered(keys: Mapping[str, Any], options: Mapping[str, Any]) -> str:
     given = {**options, "mount": mounts(options.get("mount", ()))}
     spec = specs.load(text, "job.yaml", {}, {})
     return kubernetes.render(spec, Options(spec_text=text, **given))
+
+
+def objects(kind: str, nodes: int, text: str = SPEC, **options: Any) -> dict[str, Any]:
+    """Kind -> manifest; the job's under the name `job`."""
+    given = Options(image="image", nodes=nodes, kind=kind, spec_text=text, **options)
+    *others, job = yaml.safe_load_all(
+        kubernetes.render(specs.load(text, "job.yaml", {}, {}), given)
+    )
+    return {**{each["kind"]: each for each in others}, "job": job}
 
 
 def templates(value: Any) -> Iterator[Object]:
@@ -97,8 +100,4 @@ def inner(manifest: Object) -> Iterator[Object]:
 
 
 def _object(version: str, kind: str, metadata: Mapping[str, Any] | None = None) -> Object:
-    return {
-        "apiVersion": version,
-        "kind": kind,
-        "metadata": {**(metadata or {}), "name": "inner"},
-    }
+    return {"apiVersion": version, "kind": kind, "metadata": {**(metadata or {}), "name": "inner"}}

@@ -16,18 +16,9 @@ from pathlib import Path
 
 TREE = Path(os.environ["DOCUMENT_TREE"])
 _VALUED = {
-    "-e",
-    "-v",
-    "-w",
-    "--name",
-    "--user",
-    "--hostname",
-    "--network",
-    "--network-alias",
-    "--device",
-    "--entrypoint",
-    "--volumes-from",
-}
+    "-e", "-v", "-w", "--name", "--user", "--hostname", "--network", "--network-alias", "--device",
+    "--entrypoint", "--volumes-from",
+}  # fmt: skip
 
 
 # they need nodes, or a boot to ask about

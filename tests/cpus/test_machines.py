@@ -14,8 +14,8 @@ from entrypoint import spec as specs
 from entrypoint.base.model import Facts
 from entrypoint.base.text import spans
 from entrypoint.system import cgroups
+from tests.cpus import NAMES
 
-NAMES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 # Affinity, which the kernel keeps within the cpuset; version of cgroups, then the limits of the one
 # around the container and of its own, quota and period in us; ranks; threads of each, by hand.
 MACHINES: dict[str, tuple[str, tuple[Any, ...], int, int]] = {

@@ -13,7 +13,7 @@ from entrypoint.base import registry
 from entrypoint.base.model import Cards, EnvVar, Facts, Members, NodeReport, Plan
 from entrypoint.base.values import replace
 from entrypoint.plan.members import with_neighbours, with_report
-from tests.cpus.test_machines import NAMES
+from tests.cpus import NAMES
 
 FACTS = Facts({}, "a", "/", 0, "root", "/root", cpus=8.0)
 ALL = dict.fromkeys(NAMES, "2")

@@ -65,18 +65,9 @@ HOSTILE = {
     "UID": "4711",
 }
 ARGUMENTS = [
-    "--a b",
-    "it's",
-    '"',
-    "$HOME",
-    ";",
-    "a\nb",
-    "x=",
-    '{"k": [1, "v w"]}',
-    "",
-    *split("- -- -x *"),
+    "--a b", "it's", '"', "$HOME", ";", "a\nb", "x=", '{"k": [1, "v w"]}', "", *split("- -- -x *"),
     "y" * 50_000,
-]
+]  # fmt: skip
 
 
 @pytest.mark.promise("every rank has its own node's environment, byte for byte")

@@ -97,8 +97,7 @@ def test_mpi_s_traffic_takes_what_was_asked_for(
 
 @pytest.mark.promise("training uses the network interface that was asked for, else the roll call's")
 @pytest.mark.parametrize(
-    ("asked", "ipv6", "busy"),
-    [("10.79.0.0/24", False, "ib0 hca"), ("auto", True, "eth1 eth1")],
+    ("asked", "ipv6", "busy"), [("10.79.0.0/24", False, "ib0 hca"), ("auto", True, "eth1 eth1")]
 )
 def test_torch_s_traffic_takes_what_was_asked_for(
     asked: str,

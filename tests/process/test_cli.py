@@ -23,13 +23,12 @@ from entrypoint import cli
 from entrypoint.cli.parser import NAMES
 from tests import TREE, apis
 from tests.cluster import free_port
-from tests.command import captured
+from tests.command import PATH, captured
 from tests.command import run as call
 from tests.process.bench import Process
 
 PROGRAM = (sys.executable, "-m", "entrypoint")
 SECRET = secrets.token_hex(32)
-PATH = {"PATH": "/usr/local/bin:/usr/bin:/bin"}
 TWO = ("--hosts", "worker-0=127.0.0.1,worker-1=127.0.0.2")
 
 Done = subprocess.CompletedProcess[str]

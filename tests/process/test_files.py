@@ -14,7 +14,7 @@ import pytest
 
 from entrypoint.system.files import RunDir, read
 from tests.process.bench import Process
-from tests.unit.test_files import held, refusal
+from tests.rundirs import held, refusal
 
 HOLDER = """\
 import os, sys

@@ -86,12 +86,7 @@ def test_a_script_that_is_not_there() -> None:
 @pytest.mark.promise("the documents' own run_mpi.sh is no job that never ends")
 @pytest.mark.parametrize(
     "words",
-    [
-        ["bash", "run_mpi.sh"],
-        ["./run_mpi.sh"],
-        ["bash", "-x", "boot.sh"],
-        ["./boot.sh"],
-    ],
+    [["bash", "run_mpi.sh"], ["./run_mpi.sh"], ["bash", "-x", "boot.sh"], ["./boot.sh"]],
     ids=" ".join,
 )
 def test_the_documents_own_script_is_refused_where_it_would_wait_forever(

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.command import Done, run
-from tests.process.test_cli import PATH
+from tests.command import PATH, Done, run
 
 TABLE = (
     '{"status": "completed", "version": "1.0", "server_count": "1", "server_list": [{"server_id":'

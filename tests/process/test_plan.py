@@ -14,7 +14,7 @@ from entrypoint.base.values import replace
 from entrypoint.plan import env_of_ranks
 from entrypoint.ranks import orders
 from tests.process.keeps import PLAIN, Keeper
-from tests.unit.test_plan import SECRET, build, facts
+from tests.unit.plans import SECRET, build, facts
 
 WORD = "a  'b' $HOME *"  # an argument of the program
 PATH = {"PATH": "/usr/bin:/bin"}

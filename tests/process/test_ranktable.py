@@ -10,7 +10,7 @@ import pytest
 
 from entrypoint import ranktable
 from tests import command
-from tests.unit.test_ranktable import HCCN, TABLES, read, rows
+from tests.unit.ranktables import HCCN, TABLES, read, rows
 
 
 def entrypoint(cwd: Path, *args: str) -> command.Done:

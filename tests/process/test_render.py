@@ -24,7 +24,7 @@ from entrypoint.base.model import Facts
 from entrypoint.base.render import quote_sh, quote_ssh, render
 from entrypoint.plan import rendered, settle
 from entrypoint.spec import load
-from tests.unit.test_render import AWKWARD, sshd_context, values
+from tests.awkward import AWKWARD, sshd_context, values
 
 FEW = settings.default.max_examples // 5  # shells and ssh are started for each
 slow = settings(max_examples=FEW, suppress_health_check=[HealthCheck.too_slow])

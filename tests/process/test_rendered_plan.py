@@ -279,10 +279,7 @@ def test_run_mpi_sh_gives_run_the_same_job(folder: Path) -> None:
         case = draw(seed, folder)
         try:
             spec = case.spec(case.env, folder, "mpirun", here=True)
-            expected: Plan | str = settle(
-                replace(spec, nodes=None),
-                facts(case.env, folder),
-            )
+            expected: Plan | str = settle(replace(spec, nodes=None), facts(case.env, folder))
         except EntrypointError as error:
             expected = str(error)
         try:

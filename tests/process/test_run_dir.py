@@ -14,7 +14,7 @@ import pytest
 
 from tests import command
 from tests.process.bench import Bench, until
-from tests.unit.test_files import refusal
+from tests.rundirs import refusal
 
 WAITS = 'echo ready >>"$NOTES"; until [ -s status ]; do sleep 0.02; done; exit $(cat status)'
 ENDS = {"success": 0, "failure": 7, "signal": 143, "kill": -9}

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.extending import Copy, blocks, recipe, steps
-from tests.security.test_redaction import FLAG, SPEC, environment, leaks
+from tests.security.planted import FLAG, SPEC, environment, leaks
 
 ENTRYPOINT = ("-m", "entrypoint")
 

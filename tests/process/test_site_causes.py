@@ -19,7 +19,7 @@ from entrypoint.ranks.keeping import Failure
 from entrypoint.system import causes as site
 from tests import TREE
 from tests.command import captured
-from tests.process.test_diagnosis import causes
+from tests.process.diagnoses import causes
 
 PAGE = (TREE / "docs/how-to/why-did-my-job-stop.md").read_text(encoding="utf-8")
 (EXAMPLE,) = re.findall(r"(?s)```tsv\n(.*?)```", PAGE)
@@ -107,8 +107,7 @@ HANGS = HEAD + "storage-io\tacmefs: \t(\\w+\\s?)*\\.$\n"
 
 
 @pytest.mark.promise(
-    "no row of a site holds a node",
-    control="a row that may take long is used, below",
+    "no row of a site holds a node", control="a row that may take long is used, below"
 )
 @pytest.mark.timeout(60)
 def test_a_row_that_could_take_for_ever_is_not_used(folder: Path) -> None:

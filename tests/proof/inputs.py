@@ -68,9 +68,7 @@ class Inputs:
 
     def __init__(self, tree: Path = TREE, changes: dict[str, bytes] | None = None) -> None:
         listed = subprocess.run(
-            [tree / "scripts/dev/files"],
-            stdout=subprocess.PIPE,
-            check=True,
+            [tree / "scripts/dev/files"], stdout=subprocess.PIPE, check=True
         ).stdout.decode()
         self.tree = tree
         self.changes = changes or {}

@@ -10,7 +10,6 @@ import os
 import secrets
 import stat
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from shlex import split
 
@@ -18,29 +17,22 @@ import pytest
 
 from entrypoint.base.secret import hides, masked, masked_words
 from tests import command
-from tests.cluster import SECRET, Make, clean_environment, until
+from tests.cluster import SECRET, Make, until
 from tests.command import captured
 from tests.security.door import needs_ssh
-
-NAMES = (
-    "S3_SECRET_ACCESS_KEY", "S3_ACCESS_KEY_ID", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN",
-    "HF_TOKEN", "MY_PASSWORD", "DB_PASSWD", "CRED_ROBOT", "MY_CREDENTIALS", "WANDB_API_KEY", "ENTRYPOINT_SECRET",
-    "DB_PASS", "OPENAI_KEY", "SSHPASS", "GH_PAT", "CI_JWT", "OBS_SK", "HTTP_AUTH",
-)  # fmt: skip
-PLANTED = {name: f"plant{number}{secrets.token_hex(16)}" for number, name in enumerate(NAMES)}
-BY_SPEC, BY_FLAG, BY_VARIABLE, BY_WORD, BY_OPTION, BY_URL, BY_ARGUMENT = (
-    f"plant{key}{secrets.token_hex(16)}" for key in "abcdefg"
+from tests.security.planted import (
+    BY_FLAG,
+    BY_SPEC,
+    BY_URL,
+    BY_WORD,
+    FLAG,
+    NAMES,
+    PLANTED,
+    SPEC,
+    environment,
+    leaks,
 )
-SPEC = f"""\
-name: demo
-hosts: [node-0=127.0.0.2, node-1=127.0.0.3]
-node_rank: 0
-slots: 2
-env: {{HF_SPEC_TOKEN: {BY_SPEC}, NCCL_DEBUG: INFO}}
-mpi: {{x_args: "-x OTHER_TOKEN={BY_OPTION} -x NCCL_DEBUG"}}
-launcher_args: [-x, "ARGS_TOKEN={BY_ARGUMENT}"]
-command: [python3, train.py]
-"""
+
 WORDS = [
     "python3",
     "train.py",
@@ -53,41 +45,10 @@ WORDS = [
 ]
 
 
-def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    given = {
-        "ENTRYPOINT_ENV": json.dumps({"GIVEN_PASSWORD": BY_VARIABLE, "SHOWN": "yes"}),
-        "ENTRYPOINT_TRACE": "1",
-    }
-    return {**clean_environment(), **PLANTED, **given, **(extra or {})}
-
-
 def entrypoint(folder: Path, *argv: str) -> command.Done:
     return command.run(folder, *argv, env=environment())
 
 
-def leaks(*texts: str) -> list[str]:
-    """Which planted values are in any of the texts, whole or in a half."""
-    values = {
-        **PLANTED,
-        "env of the spec": BY_SPEC,
-        "--env": BY_FLAG,
-        "ENTRYPOINT_ENV": BY_VARIABLE,
-    }
-    values |= {
-        "--password": BY_WORD,
-        "x_args": BY_OPTION,
-        "URL": BY_URL,
-        "launcher_args": BY_ARGUMENT,
-    }
-    halves = {name: (value[:24], value[-24:]) for name, value in values.items()}
-    return [
-        name
-        for name, pair in halves.items()
-        if any(half in text for text in texts for half in pair)
-    ]
-
-
-FLAG = ("--env", f"FLAG_TOKEN={BY_FLAG}")
 COMMANDS: dict[str, tuple[int, tuple[str, ...]]] = {
     "plan": (0, ("plan", "--spec", "job.yaml", *FLAG, "--", *WORDS)),
     "plan, JSON": (0, ("plan", "--spec", "job.yaml", "--json", *FLAG, "--", *WORDS)),

@@ -24,7 +24,8 @@ from entrypoint.job.failure import (
 from entrypoint.job.history import History, follow
 from entrypoint.job.relay import SignalRelay
 from entrypoint.spec.jobspec import RestartsSpec
-from tests.unit.test_speakers import Node as Machine
+from tests.unit.machine import ECC
+from tests.unit.machine import Node as Machine
 
 
 def end(status: int, what: str = "it") -> ProgramExit:
@@ -121,7 +122,6 @@ def test_what_all_nodes_get_at_once_is_one_signal() -> None:
 
 
 LOST, STOP = Outcome(75, "worker-1 is lost"), Outcome(143, "somebody wanted it")
-ECC = Cause("gpu-ecc", "root", "device", "elsewhere", "high", "{device} has an ECC error")
 DNS = Cause("dns", "root", "network", "same", "high", "a name has no address")
 
 

@@ -16,6 +16,7 @@ from entrypoint.causes.phrase import first_cause, phrase
 from entrypoint.causes.table import HARDWARE, KINDS, Signature, signatures
 from tests import TREE
 from tests.backtracking import parsed, sample
+from tests.unit.devicefaults import OLD_ECC, fault
 
 KEY_ERROR = ["Traceback (most recent call last):", '  File "train.py", line 3', "KeyError: 'a'"]
 ECC = "RuntimeError: CUDA error: uncorrectable ECC error encountered"
@@ -31,11 +32,6 @@ FULL = (
 RETRY = re.compile(
     r"[(;] ?(a retry does not help|retry( elsewhere)?|whether a retry helps is unknown)[;)]"
 )
-OLD_ECC = Evidence(device_faults=(DeviceFault("GPU 2", "ecc", "3 uncorrected errors", 3),))
-
-
-def fault(kind: str, number: int = 0) -> Evidence:
-    return Evidence(device_faults=(DeviceFault("GPU 2", kind, "as reported", number),))  # type: ignore[arg-type]
 
 
 # --------------------------------------------------------------------------------------------------

@@ -3,11 +3,9 @@ lost in silence."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import yaml
 
 from entrypoint import plan
 from entrypoint.base.model import Facts
@@ -15,28 +13,10 @@ from entrypoint.spec import load
 from entrypoint.tools.deploy import kubernetes
 from entrypoint.tools.deploy._kinds import KINDS
 from entrypoint.tools.deploy._options import Options
+from tests.manifests import SPEC, objects, templates
 from tests.unit.cases import as_facts
 
-SPEC = "name: demo\nslots: 2\ncommand: [python, train.py]\n"
 LABELS = {"app.kubernetes.io/name": "entrypoint", "app.kubernetes.io/instance": "demo"}
-
-
-def objects(kind: str, nodes: int, text: str = SPEC, **options: Any) -> dict[str, Any]:
-    """Kind -> manifest; the job's under the name `job`."""
-    given = Options(image="image", nodes=nodes, kind=kind, spec_text=text, **options)
-    *others, job = yaml.safe_load_all(kubernetes.render(load(text, "job.yaml", {}, {}), given))
-    return {**{each["kind"]: each for each in others}, "job": job}
-
-
-def templates(job: Any) -> Iterator[dict[str, Any]]:
-    """Every Pod template in an object, wherever it is."""
-    if isinstance(job, dict):
-        if "containers" in job.get("spec", {}):
-            yield job
-        job = list(job.values())
-    if isinstance(job, list):
-        for each in job:
-            yield from templates(each)
 
 
 def environment(job: Any, kind: str, index: int) -> dict[str, str]:

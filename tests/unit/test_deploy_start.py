@@ -14,7 +14,7 @@ import yaml
 from entrypoint.base import registry
 from entrypoint.spec import Override, load
 from entrypoint.tools.deploy._kinds import KINDS
-from tests.unit.test_deploy_kinds import templates
+from tests.manifests import templates
 
 SPEC = "name: demo\nslots: 2\ncommand: [python, train.py]\n"
 JOB = "{{kind: Job, spec: {{template: {{spec: {{containers: [{{{}}}]}}}}}}}}"

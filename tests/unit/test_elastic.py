@@ -12,7 +12,7 @@ from entrypoint.base.errors import ConfigError, SpecError
 from entrypoint.base.model import Facts, NodeReport, Outcome, Plan
 from entrypoint.job import actions, events, messages
 from entrypoint.plan import settle
-from tests.unit.test_speakers import Node
+from tests.unit.machine import Node
 
 FACTS = Facts({}, "a", "/work", 1000, "me", "/home/me", programs={"sshd": "/usr/sbin/sshd"})
 SECRET = {"ENTRYPOINT_SECRET": "8f2c" * 9 + "0a1b3d5e"}

@@ -11,7 +11,7 @@ import pytest
 from entrypoint.base.model import Outcome
 from entrypoint.base.values import replace
 from entrypoint.job import actions, events, messages
-from tests.unit.test_speakers import Node, ends, logged, sent, starts
+from tests.unit.machine import Node, ends, logged, sent, starts
 
 KILLED = ends(4, status=137)[0]
 FAILED = ends(4, status=7)[0]

@@ -16,7 +16,7 @@ from entrypoint.causes.phrase import phrase
 from entrypoint.causes.table import KINDS, signatures
 from entrypoint.features.explain import explanation
 from entrypoint.features.explain.failures import explained, read_phrase
-from tests.unit.test_causes import OLD_ECC, fault
+from tests.unit.devicefaults import OLD_ECC, fault
 
 GPU = (
     "GPU 2 of worker-3 (node-3) reported an uncorrectable ECC error, in rank 13 (device; retry"

@@ -17,6 +17,7 @@ import pytest
 from entrypoint.base.errors import CantCreateError, ConfigError
 from entrypoint.system import files
 from entrypoint.system.files import RunDir, make_folders, read
+from tests.rundirs import held, refusal
 
 ROOT_ONLY = pytest.mark.skipif(
     os.geteuid() != 0, reason="only root can give a directory to another user"
@@ -25,15 +26,6 @@ ROOT_ONLY = pytest.mark.skipif(
 
 def mode(path: Path) -> int:
     return stat.S_IMODE(path.lstat().st_mode)
-
-
-@contextlib.contextmanager
-def held(path: Path) -> Iterator[RunDir]:
-    run_dir = RunDir(str(path))
-    try:
-        yield run_dir
-    finally:
-        run_dir.close()
 
 
 @pytest.fixture
@@ -61,13 +53,6 @@ def disk_full(size: int) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-
-def refusal(path: Path) -> str:
-    with pytest.raises(ConfigError) as caught:
-        RunDir(str(path))
-    assert caught.value.status == 78
-    return str(caught.value)
 
 
 MASKS = [0o000, 0o022, 0o077]

@@ -15,7 +15,7 @@ from entrypoint.job import actions, events, messages
 from entrypoint.job.answer import node_info, node_report
 from entrypoint.job.failure import UNHEALTHY, is_unhealthy, not_ready, unhealthy
 from entrypoint.job.membership.team import Team
-from tests.unit.test_speakers import Node, logged
+from tests.unit.machine import Node, logged
 
 PROBLEM = "GPU 1: 4 uncorrectable memory errors"
 

@@ -16,7 +16,7 @@ from entrypoint.job.stall.steps import StepTable
 from entrypoint.output.steps import StepWatch, pattern_of
 from entrypoint.ranks.stall.reader import frame_of, parsed_dump
 from entrypoint.spec import load
-from tests.unit.test_speakers import Node, logged
+from tests.unit.machine import Node, logged
 
 C10D = "torch/distributed/distributed_c10d.py"
 MAIN = Frame("main", "/w/train.py", 88, False)

@@ -14,8 +14,8 @@ from entrypoint.job.leader import Leader
 from entrypoint.job.peers import Peer, Peers
 from entrypoint.plan import settle
 from entrypoint.spec import load
-from tests.unit.test_plan import facts
-from tests.unit.test_speakers import sent
+from tests.unit.machine import sent
+from tests.unit.plans import facts
 
 NODES = (Node(0, "a", 1), Node(1, "b", 1, index=1))
 TWO = Topology("job", NODES, 0, "local", Device("cpu", 0, ""), "/r", user="u")

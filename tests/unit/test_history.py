@@ -13,8 +13,7 @@ from entrypoint.job import actions, events, messages
 from entrypoint.job.history import FIRST, History, described, follow, latest, no_progress, pays_off
 from entrypoint.job.state import JobState
 from entrypoint.spec.jobspec import RestartsSpec
-from tests.unit.test_analysis import ECC
-from tests.unit.test_speakers import FACTS, Node, logged, sent
+from tests.unit.machine import ECC, FACTS, Node, logged, sent
 
 LOST = Outcome(75, "worker-1 is lost")
 THREE = RestartsSpec(most=50, without_progress=3)

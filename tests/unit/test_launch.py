@@ -14,7 +14,7 @@ from entrypoint.job import actions, events, messages
 from entrypoint.job.history import History
 from entrypoint.job.leader import Leader
 from entrypoint.plan import settle
-from tests.unit.test_speakers import FACTS, Node, ends, starts
+from tests.unit.machine import FACTS, Node, ends, starts
 
 
 def ended(status: int) -> messages.Ended:

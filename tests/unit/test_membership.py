@@ -20,7 +20,7 @@ from entrypoint.job.membership.participants import (
 )
 from entrypoint.job.membership.quorum import Go, Quorum, Refuse, SpareQuorum, Wait
 from entrypoint.job.peers import Peer
-from tests.unit.test_speakers import Node
+from tests.unit.machine import Node
 
 LOST = Outcome(75, "it is lost")
 FULL = Outcome(73, "a full disk")

@@ -11,23 +11,15 @@ from entrypoint.causes.table import HARDWARE, signatures
 from tests.backtracking import parsed, sample
 
 MENTIONS = (
-    "health check: looking for {}: none found",
-    "checking for {} ... ok",
+    "health check: looking for {}: none found", "checking for {} ... ok",
     "last run failed with: {} - starting again",
-    '{{"event": "restart", "attempt": 1, "reason": "{}"}}',
-    "INFO: {}",
-    "WARNING: {}",
-    "run12: {}",
-    "| GPU 0 | {} | no |",
-    "GPU 0: {}: no",
-    "{}: none",
-    "{} = false",
+    '{{"event": "restart", "attempt": 1, "reason": "{}"}}', "INFO: {}", "WARNING: {}", "run12: {}",
+    "| GPU 0 | {} | no |", "GPU 0: {}: no", "{}: none", "{} = false",
     "2024-01-02 10:00:00,123 ERROR trainer the job before ended with {}",
-    "[ERROR] last attempt: {}",
-    "E0512 10:00:00.123 123 train.py:55] last run: {}",
+    "[ERROR] last attempt: {}", "E0512 10:00:00.123 123 train.py:55] last run: {}",
     "ValueError: cannot resume: last run ended with {}",
     "RuntimeError: cannot resume: last run ended with {}",
-)
+)  # fmt: skip
 MISTAKES = (
     ("Traceback (most recent call last):", '  File "train.py", line 3', "KeyError: 'a'"),
     ("ModuleNotFoundError: No module named 'apex'",),

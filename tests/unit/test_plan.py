@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import secrets
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,60 +12,16 @@ from entrypoint import plan as planning
 from entrypoint.base import registry
 from entrypoint.base.errors import ConfigError, SpecError
 from entrypoint.base.kept import OWN_STACKS
-from entrypoint.base.model import (
-    Device,
-    EnvVar,
-    Facts,
-    Interface,
-    Members,
-    NodeReport,
-    Plan,
-    Program,
-    Site,
-    Topology,
-)
+from entrypoint.base.model import Device, EnvVar, Interface, Members, NodeReport, Plan, Program
 from entrypoint.base.render import TEMPLATES
 from entrypoint.base.values import replace
 from entrypoint.node import _deadline
-from entrypoint.plan import topology as topologies
 from entrypoint.plan.show import plan_json, plan_text
 from entrypoint.spec import JobSpec, Override, load
 from entrypoint.system import checks
+from tests.unit.plans import SECRET, build, facts, settle
 
 TWO = "hosts: [a, b=10.0.0.2]\nnode_rank: {}\n"
-SECRET = secrets.token_hex(32)
-
-
-def facts(env: Mapping[str, str] | None = None, **more: Any) -> Facts:
-    plain = {
-        "hostname": "a",
-        "cwd": "/job",
-        "uid": 1000,
-        "user": "ma-user",
-        "home": "/home/ma-user",
-        "mpi": "4.1.4",
-    }
-    return Facts(env={"PATH": "/usr/bin:/bin"} if env is None else env, **{**plain, **more})
-
-
-def settle(
-    text: str, facts: Facts, device: Device | None = None, env: Mapping[str, str] | None = None
-) -> tuple[JobSpec, Topology]:
-    spec = load(text, "job.yaml", env or {}, {})
-    return spec, topologies.build(
-        spec, facts, Site("local"), device or Device("cpu", 0, "no accelerator")
-    )
-
-
-def build(
-    text: str,
-    given: Facts | None = None,
-    device: Device | None = None,
-    env: Mapping[str, str] | None = None,
-) -> Plan:
-    container = given or facts()
-    spec, topology = settle(text + "\ncommand: [prog, one arg]", container, device, env)
-    return planning.settle(spec, container, topology)
 
 
 def file(made: Plan, name: str) -> str:

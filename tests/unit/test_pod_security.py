@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from entrypoint.tools.deploy._kinds import KINDS
-from tests.unit.test_deploy_kinds import objects, templates
+from tests.manifests import objects, templates
 
 Pod = dict[str, Any]
 _VOLUMES = {

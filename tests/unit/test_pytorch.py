@@ -47,23 +47,15 @@ def test_the_port_of_torch_s_own_variable() -> None:
 @pytest.mark.parametrize(
     "command",
     [
-        "python train.py | --epochs 5",
-        "/opt/venv/bin/python3.11 -u -B train.py | -m",
-        "python -X faulthandler -Wignore -W error train.py | a b",
-        "python -Xutf8 train.py |",
-        "python --check-hash-based-pycs never train.py |",
-        "python -m package.train | --epochs 5",
-        "python -um package.train | --epochs 5",
-        "python -mpackage.train | --epochs 5",
-        "python -c 'import train' | x",
-        "python -- -odd.py | x",
-        "python - | x",
-        "bash -o pipefail train.sh | x",
-        "sh -eu train.sh | x",
-        "./train | --epochs 5",
+        "python train.py | --epochs 5", "/opt/venv/bin/python3.11 -u -B train.py | -m",
+        "python -X faulthandler -Wignore -W error train.py | a b", "python -Xutf8 train.py |",
+        "python --check-hash-based-pycs never train.py |", "python -m package.train | --epochs 5",
+        "python -um package.train | --epochs 5", "python -mpackage.train | --epochs 5",
+        "python -c 'import train' | x", "python -- -odd.py | x", "python - | x",
+        "bash -o pipefail train.sh | x", "sh -eu train.sh | x", "./train | --epochs 5",
         "package-train | train.py",
     ],
-)
+)  # fmt: skip
 def test_where_it_stands(command: str) -> None:
     before, after = command.split("|")
     words = shlex.join([*shlex.split(before), *shlex.split(NODES), *shlex.split(after)])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import random
-from pathlib import Path
 from shlex import split
 from typing import Any
 
@@ -18,13 +17,9 @@ from entrypoint import ranktable
 from entrypoint.base.errors import EntrypointError
 from entrypoint.base.model import Facts
 from entrypoint.ranktable import NotReady, RankTable
+from tests.unit.ranktables import TABLES, read, rows
 
-TABLES = Path(__file__).parents[1] / "ranktables"
 EXPECTED: dict[str, Any] = yaml.safe_load((TABLES / "expect.yaml").read_text(encoding="utf-8"))
-
-
-def read(name: str) -> RankTable:
-    return ranktable.parse((TABLES / f"{name}.json").read_text(encoding="utf-8"), "<file>")
 
 
 def refusal(function: Any, *args: Any, status: int = 78) -> str:
@@ -32,13 +27,6 @@ def refusal(function: Any, *args: Any, status: int = 78) -> str:
         function(*args)
     assert caught.value.status == status
     return str(caught.value)
-
-
-def rows(table: RankTable) -> list[list[Any]]:
-    return [
-        [server.server_id, card.device_id, card.device_ip, *([card.pod] if card.pod else [])]
-        for server, card in table.cards
-    ]
 
 
 # --------------------------------------------------------------------------------------------------
@@ -340,12 +328,6 @@ def test_devices_that_the_container_does_not_have() -> None:
 
 # --------------------------------------------------------------------------------------------------
 # Making
-
-HCCN = """# written by the driver's installer
-address_10=192.98.92.110
-netmask_10=255.255.255.0
-address_9 = 192.98.92.109
-"""
 
 
 @pytest.mark.parametrize(

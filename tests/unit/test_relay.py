@@ -7,7 +7,7 @@ from entrypoint.job import actions, events, messages
 from entrypoint.job.history import History
 from entrypoint.job.leader import Leader
 from entrypoint.plan import settle
-from tests.unit.test_speakers import FACTS, Node, logged, sent
+from tests.unit.machine import FACTS, Node, logged, sent
 
 SIGNAL = messages.Signal("SIGUSR1")
 

@@ -23,7 +23,7 @@ from entrypoint.job.rollcall import two_leaders
 from entrypoint.job.waits import SURE, Misdirected
 from entrypoint.job.worker import Worker
 from entrypoint.plan import settle
-from tests.unit import test_speakers as speakers
+from tests.unit.machine import FACTS, Node, logged, sent
 
 HOSTS = ("a", "b", "c")
 
@@ -35,7 +35,7 @@ def hello(
 
 
 def of_node(rank: int, job_id: str = "") -> Misdirected:
-    here = replace(speakers.Node().machine.state.topology, me=rank, job_id=job_id)
+    here = replace(Node().machine.state.topology, me=rank, job_id=job_id)
     return Misdirected(here)
 
 
@@ -72,7 +72,7 @@ def test_two_jobs_of_one_name_and_secret_differ_by_the_scheduler_s_number(
 def test_a_call_of_another_job_is_answered_with_that(rank: int) -> None:
     """On a host that both jobs share; the leader that calls then tries its own node's port."""
     text = "hosts: [a=10.0.0.1, b=10.0.0.2]\nlauncher: plain\ncommand: [x]\nsecret_file: /none\n"
-    here = replace(speakers.FACTS, env={"SLURM_JOB_ID": "18"})
+    here = replace(FACTS, env={"SLURM_JOB_ID": "18"})
     job = spec.load(text, "job.yaml", {"ENTRYPOINT_NODE_RANK": str(rank)}, {})
     draft = settle(job, here)
     node: Any = Worker(job, draft, History()) if rank else Leader(job, here, draft, History())
@@ -93,7 +93,7 @@ def test_a_call_of_another_job_is_answered_with_that(rank: int) -> None:
 
 
 def test_a_call_of_another_leader_does_not_end_a_job_that_has_started() -> None:
-    node = speakers.Node().start()
+    node = Node().start()
     done = node.told(events.LeaderCalled(node.hello))
     assert done == [actions.Answer(messages.Taken(messages.RUNS))]
     node.waits(30)
@@ -117,24 +117,11 @@ def test_an_answer_brings_all_that_a_node_reports(
     not_ready: Outcome | None, interface: Interface | None
 ) -> None:
     report = NodeReport(
-        rank=2,
-        slots=4,
-        toolkit="1.2.3",
-        mpi="4.1.4",
-        address="10.0.0.3",
-        clock=-3.5,
-        not_ready=not_ready,
-        interface=interface,
-        interfaces=("eth0", "eth1"),
-        attempt=3,
-        round_trip=0.25,
-        ports=(6060, 20004),
-        holder="another job",
-        ssh_port=20002,
-        checking=True,
-        without_progress=2,
-        step=40,
-    )
+        rank=2, slots=4, toolkit="1.2.3", mpi="4.1.4", address="10.0.0.3", clock=-3.5,
+        not_ready=not_ready, interface=interface, interfaces=("eth0", "eth1"), attempt=3,
+        round_trip=0.25, ports=(6060, 20004), holder="another job", ssh_port=20002, checking=True,
+        without_progress=2, step=40,
+    )  # fmt: skip
     info = node_info(report, clock=96.5)
     assert node_report(2, info, ("10.0.0.3", 20002), clock=100.0, trip=0.25) == report
 
@@ -144,7 +131,7 @@ def test_an_answer_brings_all_that_a_node_reports(
 
 
 def test_a_name_without_an_address_is_shown_and_ends_the_roll_call() -> None:
-    node = speakers.Node(timeouts="{peers: 5}")
+    node = Node(timeouts="{peers: 5}")
     node.told(events.NameState("a", "no address yet"))
     assert actions.ShowWaiting("the name a", "no address yet", peers=False) in node.done
     node.waits(6)
@@ -163,7 +150,7 @@ def rejected(node: int) -> events.Rejected:
 def test_a_node_that_disagrees_is_named_with_those_that_are_missing(
     here: list[int], also: str
 ) -> None:
-    node = speakers.Node()
+    node = Node()
     node.answers(*here)
     node.told(rejected(2))
     assert (node.outcome is None) == (not here), "another one may disagree, too"
@@ -176,7 +163,7 @@ def test_a_node_that_disagrees_is_named_with_those_that_are_missing(
 @pytest.mark.parametrize("is_ours", [False, True])
 def test_a_peer_that_is_not_the_one_called_is_a_mistake_after_ten_seconds(is_ours: bool) -> None:
     """Of another job, or another node of this one, which counts from its own first answer."""
-    node = speakers.Node()
+    node = Node()
     node.told(events.NameState("a", ""))
     node.told(events.Unreachable(2, "no DNS"))
     assert node.shown("worker-2 (c)") == ["not reached yet", "no DNS"]
@@ -194,7 +181,7 @@ def test_a_peer_that_is_not_the_one_called_is_a_mistake_after_ten_seconds(is_our
 
 def test_a_second_leader_is_rejected_and_this_one_ends() -> None:
     """Its list of hosts has another order."""
-    node = speakers.Node()
+    node = Node()
     node.told(events.NameState("a", ""))
     answer = messages.Taken("that is worker-0 of this job")
     assert node.told(events.LeaderCalled(node.hello)) == [actions.Answer(answer)], "for worker-1"
@@ -209,7 +196,7 @@ def test_a_second_leader_is_rejected_and_this_one_ends() -> None:
 
 
 def test_two_leaders_with_the_same_hosts_have_one_index() -> None:
-    here = speakers.Node().machine.state.topology
+    here = Node().machine.state.topology
     assert two_leaders(here, HOSTS)[1] == "both have index 0 of a, b, c"
     assert "another node has" in two_leaders(here, ())[1]
 
@@ -220,7 +207,7 @@ def test_a_stop_between_two_attempts_is_told_to_those_that_come_soon(
 ) -> None:
     """Also where that takes longer than the roll call may. Nobody waits for a node that is lost."""
     team = Team((0, 1, 2), expected=expected)
-    node = speakers.Node(timeouts="{peers: 2}", restarts=2, team=team)
+    node = Node(timeouts="{peers: 2}", restarts=2, team=team)
     node.machine.state.history = History(2)
     node.told(events.NameState("a", ""))
     node.told(events.Signalled(15))
@@ -233,7 +220,7 @@ def test_a_stop_between_two_attempts_is_told_to_those_that_come_soon(
 
 
 def test_a_stop_between_two_attempts_ends_a_worker_that_is_not_called() -> None:
-    node = speakers.Node(me=1, restarts=2)
+    node = Node(me=1, restarts=2)
     node.machine.state.history = History(2)
     node.told(events.Signalled(15))
     node.waits(4.5)
@@ -245,7 +232,7 @@ def test_a_stop_between_two_attempts_ends_a_worker_that_is_not_called() -> None:
 def test_a_worker_has_one_leader_at_a_time() -> None:
     """The same one may call again before the start, and any once the first is gone. Every node
     knows its name, and this one alone has the token."""
-    node = speakers.Node(me=1)
+    node = Node(me=1)
     others = (
         replace(node.hello, leader="another one", token="its own"),
         replace(node.hello, token="of another node"),
@@ -262,7 +249,7 @@ def test_a_worker_has_one_leader_at_a_time() -> None:
 
 def test_a_worker_says_that_an_attempt_runs_there_until_its_ranks_have_ended() -> None:
     """Also after it has lost its leader."""
-    node = speakers.Node(me=1, restarts=2)
+    node = Node(me=1, restarts=2)
     other = replace(node.hello, leader="another one", token="its own")
     node.hears(node.hello, messages.Start(1), sender=0)
     assert node.machine.busy(other, node.now) == messages.RUNS
@@ -275,7 +262,7 @@ def test_a_worker_says_that_an_attempt_runs_there_until_its_ranks_have_ended() -
 
 
 def test_a_session_with_a_call_for_another_node_may_be_replaced() -> None:
-    node = speakers.Node(me=1)
+    node = Node(me=1)
     done = node.hears(replace(node.hello, rank=2, token="of node 2"), sender=0)
     assert actions.Send(0, messages.Taken("that is worker-1 of this job")) in done
     assert node.outcome is None
@@ -283,14 +270,14 @@ def test_a_session_with_a_call_for_another_node_may_be_replaced() -> None:
 
 
 def test_a_worker_says_in_what_it_differs_from_its_leader() -> None:
-    node = speakers.Node(me=1, launcher="mpirun")
+    node = Node(me=1, launcher="mpirun")
     done = node.hears(replace(node.hello, launcher="torchrun"), sender=0)
     rejection = messages.Reject(
         "EP504 the nodes disagree on launcher",
         "worker-1 (b) has mpirun; worker-0 (a) has torchrun",
         "give all nodes the same image and the same spec",
     )
-    sends = speakers.sent(done)
+    sends = sent(done)
     assert [each.message for each in sends if not each.node] == [rejection]
 
 
@@ -304,7 +291,7 @@ def test_a_worker_says_in_what_it_differs_from_its_leader() -> None:
 def test_a_worker_that_nobody_calls_says_what_it_has_seen(
     refused: int, why: str, also: str, hint: str
 ) -> None:
-    node = speakers.Node(me=1, timeouts="{peers: 5}")
+    node = Node(me=1, timeouts="{peers: 5}")
     node.told(events.NameState("a", "no address yet"))
     for _ in range(refused):
         node.told(events.Unreachable(0, why))
@@ -318,7 +305,7 @@ def test_a_worker_that_nobody_calls_says_what_it_has_seen(
 
 def test_a_worker_that_has_started_waits_for_no_call() -> None:
     """Its leader is then lost if it is silent, not late."""
-    node = speakers.Node(me=1, timeouts="{peers: 100}")
+    node = Node(me=1, timeouts="{peers: 100}")
 
     def at(seconds: float, *said: Any) -> None:
         node.now = 1000.0 + seconds
@@ -348,9 +335,9 @@ def test_a_worker_that_has_started_waits_for_no_call() -> None:
 def test_a_worker_says_which_part_it_has_in_the_start(
     launcher: str, spares: int, role: str
 ) -> None:
-    node = speakers.Node(me=2, launcher=launcher, spares=spares)
+    node = Node(me=2, launcher=launcher, spares=spares)
     done = node.hears(replace(node.hello, rank=2), messages.Start(1), sender=0)
-    assert speakers.logged(done) == [f"worker-0 (a) has reached all nodes; {role}"]
+    assert logged(done) == [f"worker-0 (a) has reached all nodes; {role}"]
 
 
 @pytest.mark.parametrize(
@@ -364,7 +351,7 @@ def test_a_worker_says_which_part_it_has_in_the_start(
 def test_a_leader_says_how_many_nodes_are_here(
     settings: dict[str, Any], here: list[int], said: str
 ) -> None:
-    node = speakers.Node(**settings)
+    node = Node(**settings)
     node.answers(*here)
     node.waits(30)  # timeouts.join
     assert actions.Log(said) in node.done
@@ -372,7 +359,7 @@ def test_a_leader_says_how_many_nodes_are_here(
 
 def test_an_elastic_job_starts_with_enough_nodes_when_the_roll_call_ends() -> None:
     """Even if others had more time to join."""
-    node = speakers.Node(launcher="elastic", timeouts="{peers: 5, join: 60}")
+    node = Node(launcher="elastic", timeouts="{peers: 5, join: 60}")
     node.answers(1)
     node.waits(6)
     assert node.outcome is None
@@ -382,11 +369,11 @@ def test_an_elastic_job_starts_with_enough_nodes_when_the_roll_call_ends() -> No
 @pytest.mark.fault("16", "clocks minutes apart", launcher="all")
 @pytest.mark.parametrize(("clock", "named"), [(300.0, True), (100.0, False)])
 def test_clocks_minutes_apart_are_said_before_ranks_start(clock: float, named: bool) -> None:
-    node = speakers.Node()
+    node = Node()
     node.told(events.NameState("a", ""))
     for rank in (1, 2):
         report = NodeReport(rank, 2, __version__, "4.1.4", clock=clock * (rank == 1))
         node.told(events.Answered(rank, report, "10.0.0.1"))
-    said = "\n".join(speakers.logged(node.done))
+    said = "\n".join(logged(node.done))
     assert ("EP424 clocks differ | worker-1 (b) is 300s ahead of the others | " in said) == named
     assert node.is_prepared

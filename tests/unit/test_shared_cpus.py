@@ -5,7 +5,7 @@ from __future__ import annotations
 from entrypoint import __version__
 from entrypoint.base.model import NodeReport
 from entrypoint.job import events, messages
-from tests.unit.test_speakers import Node, sent
+from tests.unit.machine import Node, sent
 
 
 def starts(*pools: str, spares: int = 0) -> dict[int, tuple[int, ...]]:

@@ -13,7 +13,7 @@ from entrypoint.base.phases import Phase
 from entrypoint.base.values import replace
 from entrypoint.job import actions, events, messages
 from entrypoint.job.membership.team import Team
-from tests.unit.test_speakers import Node, logged
+from tests.unit.machine import Node, logged
 
 REFUSED = events.Unreachable(2, "our key is refused by 10.0.0.3", refused=True)
 OTHER = events.Rejected(2, "EP504 the nodes disagree on toolkit", "1.0 and 2.0", "the same image")
@@ -167,9 +167,7 @@ def test_a_node_that_has_gone_again_has_said_that_no_rank_runs(attempt: int) -> 
 
 
 @pytest.mark.parametrize("attempt", [1, 2])
-def test_a_node_that_says_that_it_runs_is_awaited_until_the_roll_call_is_over(
-    attempt: int,
-) -> None:
+def test_a_node_that_says_that_it_runs_is_awaited_until_the_roll_call_is_over(attempt: int) -> None:
     """Past its time, it runs under another leader, which lives: this one starts nothing."""
     for ends_with in ("its answer", "EP500"):
         node = second(is_silent=False) if attempt > 1 else succeeding(1, 2)

@@ -343,14 +343,10 @@ SECRET_TEXT = secrets.token_hex(8)
         (None, {"ENTRYPOINT_SECRET": "éàüöçñøå"}, None, "éàüöçñøå", None),
     ],
     ids=[
-        "variable",
-        "empty",
-        "file",
-        "variable over spec",
-        "flag over variable",
+        "variable", "empty", "file", "variable over spec", "flag over variable",
         "bytes, not letters, count",
     ],
-)
+)  # fmt: skip
 def test_one_secret_counts(
     text: str | None, env: dict[str, str], flag: str | None, secret: str | None, file: str | None
 ) -> None:
@@ -467,18 +463,11 @@ def test_the_examples_are_right_and_the_schema_says_so(path: Path) -> None:
 @pytest.mark.parametrize(
     "document",
     [
-        {"slotz": 1},
-        {"ssh": {"prot": 1}},
-        {"secret": "x"},
-        {"slots": "1"},
-        {"slots": 0},
-        {"launcher": "mpirum"},
-        {"env": {"1A": "x"}},
-        {"env": {"A": None}},
-        {"env": {"A": [1]}},
+        {"slotz": 1}, {"ssh": {"prot": 1}}, {"secret": "x"}, {"slots": "1"}, {"slots": 0},
+        {"launcher": "mpirum"}, {"env": {"1A": "x"}}, {"env": {"A": None}}, {"env": {"A": [1]}},
         {"command": "python"},
     ],
-)
+)  # fmt: skip
 def test_the_schema_refuses(document: object) -> None:
     assert not apis.validator(schema()).is_valid(document)
 
@@ -500,16 +489,12 @@ def test_the_schema_is_one_an_editor_can_use() -> None:
 KEYS = st.sampled_from([*vars(JobSpec()), "port", "np", "secret", "x", "a b", "1"])
 VALUES = st.recursive(
     st.one_of(
-        st.none(),
-        st.booleans(),
-        st.integers(),
-        st.floats(),
-        st.text(max_size=8),
+        st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=8),
         st.sampled_from(["a", "no"]),
     ),
     lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(KEYS, inner, max_size=3)),
     max_leaves=8,
-)
+)  # fmt: skip
 DOCUMENTS = st.one_of(
     st.text(),
     st.binary().map(lambda data: data.decode(errors="surrogateescape")),

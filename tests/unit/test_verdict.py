@@ -11,7 +11,7 @@ from entrypoint.base.cause import Cause
 from entrypoint.base.model import Outcome
 from entrypoint.base.values import replace
 from entrypoint.job import messages
-from tests.unit.test_speakers import Node, logged, sent
+from tests.unit.machine import Node, logged, sent
 
 ECC = Cause(
     "gpu-ecc",
