@@ -20,6 +20,8 @@ from shlex import split
 
 import pytest
 
+from tests.waits import PATIENCE
+
 SECRET = secrets.token_hex(32)
 RUN = (sys.executable, "-m", "entrypoint", "run")
 
@@ -47,19 +49,6 @@ def skip_with_open_mpi_5(why: str) -> None:
     """Skip a test of what Open MPI 4 does and 5 does not."""
     if mpi_major() >= 5:
         pytest.skip(f"Open MPI 5: {why}")
-
-
-def until(condition: Callable[[], object], seconds: float, what: str) -> None:
-    """Look until the condition holds; fail with `what` after `seconds`."""
-    deadline = time.monotonic() + seconds
-    while True:
-        begun = time.monotonic()
-        if condition():
-            return
-        assert time.monotonic() < deadline, f"{what}: not within {seconds}s"
-        # A look that costs much, such as eight of the engine's commands, would slow what it waits
-        # for.
-        time.sleep(max(0.02, 2 * (time.monotonic() - begun)))
 
 
 CLAIMS = 64
@@ -123,7 +112,6 @@ class Cluster:
         # Where programs meet; None: the default, which jobs of other tests may have at this time.
         self.meeting: int | None = free_port()
         self.processes: dict[int, subprocess.Popen[bytes]] = {}
-        self.ended_at: dict[int, float] = {}
 
     @property
     def hosts(self) -> str:
@@ -200,14 +188,11 @@ class Cluster:
     def signal(self, rank: int, signum: int) -> None:
         self.processes[rank].send_signal(signum)
 
-    def ends(self, seconds: float = 120.0) -> dict[int, int]:
-        """Exit status of every node; `ended_at` has the time of each."""
-        deadline = time.monotonic() + seconds
-        while len(self.ended_at) < len(self.processes):
-            for rank, process in self.processes.items():
-                if rank not in self.ended_at and process.poll() is not None:
-                    self.ended_at[rank] = time.monotonic()
-            assert time.monotonic() < deadline, f"still running after {seconds}s:\n{self.both()}"
+    def ends(self) -> dict[int, int]:
+        """Return the exit status of every node, once all have ended."""
+        deadline = time.monotonic() + PATIENCE
+        while any(process.poll() is None for process in self.processes.values()):
+            assert time.monotonic() < deadline, f"still running:\n{self.both()}"
             time.sleep(0.01)
         return {rank: process.returncode for rank, process in sorted(self.processes.items())}
 

@@ -25,7 +25,7 @@ Done = subprocess.CompletedProcess[str]
 PATH = {"PATH": "/usr/local/bin:/usr/bin:/bin"}
 
 
-def run(cwd: Path, *words: str, env: Mapping[str, str], limit: float = 60) -> Done:
+def run(cwd: Path, *words: str, env: Mapping[str, str], limit: float = 300) -> Done:
     """Run `entrypoint WORDS` in that folder with that environment, for at most `limit` seconds.
 
     A call that takes longer is killed: its status is -14.

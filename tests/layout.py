@@ -69,14 +69,9 @@ LARGE: Mapping[str, Mapping[str, int]] = {
 # Where a host name is meant as such: what DNS was asked for, or an entry of a launcher's file; in
 # cli/run.py the prefix `job`, whose form is documented.
 WITH_HOSTS = {
-    "cli/run.py",
-    "features/health/probes/network.py",
-    "job/rollcall.py",
-    "job/worker.py",
-    "launchers/hydra.py",
-    "plan/topology.py",
-    "system/keys.py",
-}
+    "cli/run.py", "features/health/probes/network.py", "job/rollcall.py", "job/worker.py",
+    "launchers/hydra.py", "plan/topology.py", "system/keys.py",
+}  # fmt: skip
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 Sources = Mapping[str, str]  # path in the package, such as system/keys.py -> its text

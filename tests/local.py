@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster import clean_environment, processes, until
+from tests.cluster import clean_environment, processes
+from tests.waits import PATIENCE, until
 
 
 class Local:
@@ -46,20 +47,19 @@ class Local:
     def err(self) -> str:
         return (self.folder / "err").read_text(errors="replace")
 
-    def says(self, words: str, count: int = 1, seconds: float = 30) -> None:
+    def says(self, words: str, count: int = 1) -> None:
         """Wait until it has said this so often."""
         until(
             lambda: (self.out + self.err).count(words) >= count,
-            seconds,
             f"{words!r} in:\n{self.out}{self.err}",
         )
 
-    def ends(self, seconds: float = 60) -> int:
+    def ends(self) -> int:
         """Its exit status, once it has ended and left nothing."""
         try:
-            status = self.process.wait(seconds)
+            status = self.process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
-            pytest.fail(f"still running after {seconds}s:\n{self.out}{self.err}")
+            pytest.fail(f"still running:\n{self.out}{self.err}")
         assert self.left() == [], f"{self.out}{self.err}"
         return status
 

@@ -10,14 +10,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.cluster import RUN, Cluster, free_port, until
+from tests.cluster import RUN, Cluster, free_port
+from tests.waits import until
 
 WORKER_1, RANK_1 = "worker-1 (node-1)", "rank 1 on worker-1 (node-1)"
 # The rank of node 0 waits, until it is stopped.
 ON_NODE_1 = """
 import os, sys, time
 if os.environ["NODE"] == "0":
-    time.sleep(60)
+    time.sleep(600)
 """
 
 
@@ -179,5 +180,5 @@ def memory_limit(limit: int) -> Iterator[Path | None]:
             (folder / second).write_text(str(limit) if own[1] else "0")
         yield folder
     finally:
-        until(lambda: not (folder / "cgroup.procs").read_text(), 15, "an empty cgroup")
+        until(lambda: not (folder / "cgroup.procs").read_text(), "an empty cgroup")
         folder.rmdir()

@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.cluster import until
 from tests.containers import IMAGE, docker, exit_code, finished_at, inspect, logs, started_at, wait
+from tests.waits import until
 
 from .figures import OURS
 
@@ -128,7 +128,7 @@ class Engine:
 
 def await_words(name: str, words: str, seconds: float) -> None:
     """Return when a container has printed these words. Raises AssertionError."""
-    until(lambda: words in logs(name), seconds, f"{name} says {words!r}")
+    until(lambda: words in logs(name), f"{name} says {words!r}", seconds)
 
 
 # --------------------------------------------------------------------------------------------------

@@ -43,7 +43,7 @@ def start(sif: Path, *words: str, env: Mapping[str, str]) -> subprocess.Popen[st
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
-    said, _ = process.communicate(timeout=120)
+    said, _ = process.communicate()
     return process.returncode, said
 
 

@@ -15,12 +15,12 @@ import pytest
 import yaml
 
 from tests import TREE
-from tests.cluster import until
 from tests.composed import Compose
 from tests.containers import IMAGE as GPU
 from tests.containers import MPI4, engine
 from tests.golden_deploy import cases, made
 from tests.rows import agrees, expected, places, said
+from tests.waits import until
 
 IMAGE = MPI4
 SPEC = TREE / "examples/mpi/containers.yaml"
@@ -147,7 +147,6 @@ def test_a_failing_program_gives_its_status(project: Compose) -> None:
 
 @pytest.mark.promise("a program saves where --mount says, and the next run goes on from there")
 @pytest.mark.deployed("compose", "--mount: killed, and run again", "it goes on from its checkpoint")
-@pytest.mark.timeout(300)
 def test_a_job_goes_on_from_its_checkpoint(compose: Compose) -> None:
     out = compose.folder / "out"
     out.mkdir()
@@ -156,7 +155,7 @@ def test_a_job_goes_on_from_its_checkpoint(compose: Compose) -> None:
     spec = TREE / "examples/pytorch/torchrun.yaml"
     compose.render(spec, *program, image=GPU, options=["--mount", f"{out}:/out"])
     compose.run("up", "--detach")
-    until(lambda: "step 10 loss" in said(compose.containers()), 60, "ten steps")
+    until(lambda: "step 10 loss" in said(compose.containers()), "ten steps")
     assert "from step 0" in said(compose.containers())  # the control
     compose.run("kill")
     compose.run("down")

@@ -16,8 +16,9 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.cluster import clean_environment, until
+from tests.cluster import clean_environment
 from tests.containers import IMAGE, container, docker, exit_code, logs, remove, wait
+from tests.waits import until
 
 SPEC = """\
 name: demo
@@ -155,7 +156,7 @@ def kubelet(folder: Path, network: str) -> Iterator[Kubelet]:
 def test_the_job_runs_with_what_the_manifest_gives_it(kubelet: Kubelet) -> None:
     kubelet.apply()
     both = [kubelet.start(1), kubelet.start(0)]
-    wait(*both, timeout=60)
+    wait(*both)
     assert [exit_code(each) for each in both] == [0, 0], kubelet.said()
     places = re.findall(r"rank (\d) on (demo-\d)", kubelet.said())
     assert sorted(places) == [("0", "demo-0"), ("1", "demo-0"), ("2", "demo-1"), ("3", "demo-1")]
@@ -172,13 +173,13 @@ def test_probes_and_what_a_lost_pod_makes_of_the_others(kubelet: Kubelet) -> Non
     policy restarts."""
     kubelet.apply("sh", "-c", WAITS)
     leader = kubelet.start(0)
-    until(lambda: "waiting" in logs(leader), 30, "a line of the wait")
+    until(lambda: "waiting" in logs(leader), "a line of the wait")
     assert kubelet.probe(leader) == 1
     worker = kubelet.start(1)
-    until(lambda: kubelet.said().count(" runs\n") == 4, 30, "four ranks")
+    until(lambda: kubelet.said().count(" runs\n") == 4, "four ranks")
     assert [kubelet.probe(each) for each in (leader, worker)] == [0, 0]
     container(worker).kill()
-    wait(leader, timeout=30)
+    wait(leader)
     counted = kubelet.parts["Job"]["spec"]["podFailurePolicy"]["rules"][1]
     assert counted["action"] == "Count"
     assert exit_code(leader) in counted["onExitCodes"]["values"]
@@ -197,12 +198,12 @@ def test_pods_save_in_a_claim(access: str, kubelet: Kubelet) -> None:
     kubelet.apply("sh", "-c", SAVES, mount=f"checkpoints:/out{access}")
     first = [kubelet.start(1), kubelet.start(0)]
     if access:
-        wait(*first, timeout=60)
+        wait(*first)
         assert "Read-only file system" in kubelet.said()
         return
-    until(lambda: kubelet.said().count(" saved\n") == 4, 30, "four checkpoints")
+    until(lambda: kubelet.said().count(" saved\n") == 4, "four checkpoints")
     docker("kill", *first, check=False)  # one may have ended, since the other is lost
     again = [kubelet.start(1), kubelet.start(0)]
-    wait(*again, timeout=60)
+    wait(*again)
     assert [exit_code(each) for each in again] == [0, 0], kubelet.said()
     assert kubelet.said().count(" goes on from its checkpoint\n") == 4

@@ -10,7 +10,6 @@ import pytest
 from tests.composed import Compose
 
 pytestmark = [
-    pytest.mark.timeout(200),
     pytest.mark.parametrize("launcher", ["mpirun", "torchrun", "jax"]),
 ]
 # Each rank but a rank 0 that is done runs until SIGTERM, and needs two seconds to save.

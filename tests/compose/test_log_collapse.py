@@ -10,7 +10,6 @@ import pytest
 
 from tests.composed import Compose
 
-pytestmark = pytest.mark.timeout(200)
 # The sleep has all lines of a node come within a second, and a loss differs for each rank.
 PROGRAM = """\
 import os, time

@@ -14,7 +14,7 @@ from tests.containers import MPI4, MPI5, MPICH
 from tests.modelarts import ModelArts
 from tests.rows import ended
 
-pytestmark = [pytest.mark.see, pytest.mark.timeout(200)]
+pytestmark = [pytest.mark.see]
 MPIS = [
     pytest.param(MPI5, "mpirun", id="Open MPI 5"),
     pytest.param(MPI4, "mpirun", id="Open MPI 4"),

@@ -21,7 +21,6 @@ sys.exit(5)
 """
 
 
-@pytest.mark.timeout(200)
 @pytest.mark.promise(
     "with `logs.show`, other ranks print into their files alone, and a failed one's last lines",
     control="its case of all",

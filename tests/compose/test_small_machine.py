@@ -51,10 +51,7 @@ def start(*options: str) -> subprocess.Popen[str]:
 @pytest.mark.promise("a weak machine is named before any rank starts")
 def test_what_a_machine_lacks_is_named_before_ranks_start() -> None:
     started = {name: start(*options) for name, (options, *_) in CASES.items()}
-    ends = {
-        name: (*process.communicate(timeout=60), process.returncode)
-        for name, process in started.items()
-    }
+    ends = {name: (*process.communicate(), process.returncode) for name, process in started.items()}
     for name, (_, status, ranks, line) in CASES.items():
         out, err, ended = ends[name]
         before = [

@@ -23,7 +23,7 @@ def ended(folder: Path, name: str, *words: str, options: tuple[str, ...] = ()) -
     log.chmod(0o666)
     done = subprocess.run(
         ["docker", "run", "--rm", "-v", f"{log}:/dev/termination-log", *options, IMAGE, *words],
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, check=False,
     )  # fmt: skip
     return done.returncode, log.read_text()
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import pytest
 
 from tests import TREE
-from tests.cluster import until
 from tests.composed import Compose
 from tests.containers import ACCELERATE, DEEPSPEED, JAX, LIGHTNING, MPICH, RAY, container
 from tests.containers import IMAGE as GPU
 from tests.rows import agrees, ended, said
+from tests.waits import until
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,6 @@ EXAMPLES = {
 
 
 @pytest.mark.promise("every launcher trains over several nodes as one process would")
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_it_trains_as_one_process_would(
     job_yaml: Callable[..., tuple[dict[str, str], str]], name: str
@@ -57,7 +56,6 @@ def test_it_trains_as_one_process_would(
     agrees(log, example.tolerance)
 
 
-@pytest.mark.timeout(300)
 def test_a_stopped_program_has_ray_until_it_has_saved(compose: Compose) -> None:
     words = ("python", "actors.py", "--stay")
     compose.render(TREE / "examples/ray/job.yaml", *words, image=RAY)
@@ -67,7 +65,7 @@ def test_a_stopped_program_has_ray_until_it_has_saved(compose: Compose) -> None:
     def ranks(words: str) -> set[str]:
         return set(re.findall(rf"rank (\d+) {words}", said(containers)))
 
-    until(lambda: len(ranks("is up")) == 4, 120, "every process is up")
+    until(lambda: len(ranks("is up")) == 4, "every process is up")
     container(containers["worker-1"]).kill("TERM")
     assert set(ended(containers, 100).values()) == {143}, said(containers)
     assert ranks("told") == ranks("is up"), said(containers)

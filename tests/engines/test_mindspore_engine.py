@@ -16,7 +16,6 @@ IMAGE = MINDSPORE
 Run = Callable[..., tuple[dict[str, str], str]]
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("command", "env"),
     [(("sh", "ranks.sh", "python", "train.py"), {}), (("train.py",), {"MA_RUN_METHOD": "msrun"})],
@@ -32,7 +31,6 @@ def test_two_nodes_train_as_one_process_would(
     agrees(log, "1e-05")
 
 
-@pytest.mark.timeout(300)
 def test_a_process_that_fails_under_msrun_gives_every_container_its_status(
     compose: Compose,
 ) -> None:

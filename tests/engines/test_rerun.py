@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from entrypoint.base.kept import MARK
-from tests.cluster import until
 from tests.containers import IMAGE, JAX, MPI4, docker, skip_without
 from tests.image.boxes import Pair, run
+from tests.waits import until
 
 LAUNCHERS = {"mpirun": MPI4, "torchrun": IMAGE, "jax": JAX}
 # Writes what it is into a file of its rank; rank 3 fails, and torchrun restarts the others once.
@@ -31,7 +31,6 @@ sys.exit(7 * (rank == "3"))
 """
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("launcher", LAUNCHERS)
 def test_the_rank_that_failed_starts_again(launcher: str, folder: Path) -> None:
     image = LAUNCHERS[launcher]
@@ -61,7 +60,7 @@ def test_the_rank_that_failed_starts_again(launcher: str, folder: Path) -> None:
         ):
             script = f"{job}; echo it ended with $?; sleep 600"
             pair.start(rank, "-c", script, options=("--entrypoint", "sh", *mount))
-        until(lambda: pair.logs().count("it ended with 7") == 2, 60, "the end of the job")
+        until(lambda: pair.logs().count("it ended with 7") == 2, "the end of the job")
         first = seen()
         assert first["argv"] == ["/train.py", "--name", "a b", "--", "$X"]
         assert first["env"]["WANDB_API_KEY"] == key

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from shlex import split
 
-from tests.cluster import until
 from tests.containers import IMAGE, container, docker, exit_code, logs, remove, wait
+from tests.waits import until
 
 PAIR = ["worker-0", "worker-1"]
 # Programs, as shell scripts: one process a container, which is known by the container's name.
@@ -92,10 +92,10 @@ class Job:
             assert not gone, f"{gone} ended early:\n{self.logs()}"
             return set(re.findall(r"(worker-\d) is up", self.logs())) == set(self.hosts)
 
-        until(are_up, 90, "every program is up")
+        until(are_up, "every program is up")
 
     def says(self, host: str, words: str) -> None:
-        until(lambda: words in self.log(host), 30, f"{host} says {words}")
+        until(lambda: words in self.log(host), f"{host} says {words}")
 
     def ends(self, seconds: float = 60, hosts: Sequence[str] | None = None) -> dict[str, int]:
         """Each container's status, once all of them have ended."""

@@ -107,7 +107,7 @@ class Pair:
 
     def ends(self) -> list[int]:
         """Exit status of both, worker-0 first."""
-        wait(*self.boxes.values(), timeout=60)
+        wait(*self.boxes.values())
         return [exit_code(self.boxes[rank]) for rank in sorted(self.boxes)]
 
     def logs(self) -> str:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tests.cluster import until
 from tests.containers import container, engine, inspect, kill, logs
 from tests.image.boxes import Pair, run, started
+from tests.waits import until
 
 PROGRAM = ("sh", "-c", "echo up; exec sleep 1000")
 
@@ -29,7 +29,7 @@ def test_the_images_health_check(image: str) -> None:
         "Retries": 3,
     }
     with started(image, *PROGRAM, options=("--health-interval", "1s")) as box:
-        until(lambda: inspect(box)["State"]["Health"]["Status"] == "healthy", 20, "healthy")
+        until(lambda: inspect(box)["State"]["Health"]["Status"] == "healthy", "healthy")
 
 
 def test_not_ready_before_the_roll_call_is_complete(image: str) -> None:
@@ -37,10 +37,10 @@ def test_not_ready_before_the_roll_call_is_complete(image: str) -> None:
     node"""
     with Pair(image) as pair:
         box = pair.start(0, *PROGRAM)
-        until(lambda: "waiting for 1 of 1 peers" in logs(box), 20, "the roll call")
+        until(lambda: "waiting for 1 of 1 peers" in logs(box), "the roll call")
         assert probe(box) == (1, "not ready: the job has not started on this node yet")
         pair.start(1, *PROGRAM)
-        until(lambda: logs(box).count("up\n") == 4, 20, "the job runs")
+        until(lambda: logs(box).count("up\n") == 4, "the job runs")
         for each in pair.boxes.values():
             assert probe(each) == (0, "ready: the job has started on this node")
 
@@ -51,11 +51,11 @@ def test_health_after_a_restart(image: str) -> None:
     with Pair(image) as pair:
         pair.start_both(*PROGRAM)
         box = pair.boxes[0]
-        until(lambda: probe(box)[0] == 0, 20, "ready")
+        until(lambda: probe(box)[0] == 0, "ready")
         for each in pair.boxes.values():
             kill(each)
         container(box).start()
-        until(lambda: logs(box).count("waiting for 1 of 1 peers") == 1, 20, "the roll call again")
+        until(lambda: logs(box).count("waiting for 1 of 1 peers") == 1, "the roll call again")
         assert probe(box)[0] == 1
 
 

@@ -10,17 +10,9 @@ from tests.containers import engine
 from tests.image.boxes import python, run, said, sh, write
 
 ODD = [
-    "",
-    " ",
-    "two words",
-    "it's",
-    'a "quote"',
-    "$HOME",
-    "*",
-    "a\nb",
-    "\\",
+    "", " ", "two words", "it's", 'a "quote"', "$HOME", "*", "a\nb", "\\",
     *split("-- -x --help --version --spec é"),
-]
+]  # fmt: skip
 VERBS = ("run", "plan", "render", "deploy", "health", "ranktable", "schema")
 # Two graphics cards, as far as anybody can tell without using them.
 CARDS = ("--device", "/dev/null:/dev/nvidia0", "--device", "/dev/null:/dev/nvidia1")

@@ -6,9 +6,9 @@ import time
 
 import pytest
 
-from tests.cluster import until
 from tests.containers import container, docker, engine, exit_code, logs
 from tests.image.boxes import Pair, run, started
+from tests.waits import until
 
 SOON = 5.0  # seconds; docker's own patience is 10
 OBEYS = ("sh", "-c", "echo up; exec sleep 1000")
@@ -28,7 +28,7 @@ def stop(box: str, patience: int = 10) -> tuple[int, float]:
 
 
 def up(box: str, times: int = 1) -> None:
-    until(lambda: logs(box).count("up\n") == times, 20, "the program is up")
+    until(lambda: logs(box).count("up\n") == times, "the program is up")
 
 
 def test_a_stopped_program_ends_soon(image: str) -> None:
@@ -71,7 +71,7 @@ def test_no_zombies(image: str, slots: int) -> None:
     """3.4 orphans that end leave no zombie while the job runs"""
     with started(image, *ORPHANS, options=("-e", f"ENTRYPOINT_SLOTS={slots}")) as box:
         up(box, slots)
-        until(lambda: docker("exec", box, "sh", "-c", ZOMBIES).strip() == "0", 15, "no zombies")
+        until(lambda: docker("exec", box, "sh", "-c", ZOMBIES).strip() == "0", "no zombies")
 
 
 def test_zombies_are_seen(image: str) -> None:

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from tests import TREE
-from tests.cluster import clean_environment, until
+from tests.cluster import clean_environment
 from tests.containers import MPI4
+from tests.waits import until
 
 EXAMPLES = Path(f"{TREE}/examples")
 PAGE = f"{TREE}/docs/how-to/kubernetes.md"
@@ -64,7 +65,7 @@ class Namespace:
         self.kubectl("create", "namespace", self.name)
         self.kubectl("label", "namespace", self.name, f"pod-security.kubernetes.io/enforce={level}")
         self.kubectl("config", "set-context", "--current", f"--namespace={self.name}")
-        until(lambda: self.all("serviceaccounts"), 30, "the default service account")
+        until(lambda: self.all("serviceaccounts"), "the default service account")
 
     def close(self) -> None:
         """Remove the namespace and its volumes; what is left of its Pods ends by itself.
@@ -120,7 +121,7 @@ class Namespace:
         *commands, logs = self.deploy(spec, nodes, *options, kind=kind)
         for command in commands:
             self.typed(command)
-        until(lambda: len(self.pods()) == nodes, 60, f"{nodes} Pods")
+        until(lambda: len(self.pods()) == nodes, f"{nodes} Pods")
         return logs
 
     # ---- what the cluster has
@@ -164,9 +165,9 @@ class Namespace:
         return [terminated(pod)["exitCode"] for pod in self.pods()]
 
     def until(self, condition: Any, seconds: float, what: str) -> None:
-        """Wait as tests.cluster.until does; say what the Pods printed if it takes too long."""
+        """Wait as tests.waits.until does; say what the Pods printed if it takes too long."""
         try:
-            until(condition, seconds, what)
+            until(condition, what, seconds)
         except AssertionError as error:
             raise AssertionError(f"{error}\n{self.said()}") from None
 

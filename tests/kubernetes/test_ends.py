@@ -39,7 +39,6 @@ echo "rank $rank trains"
 sleep 600 & wait
 """
 FAILS = '[ "$OMPI_COMM_WORLD_RANK" = 1 ] || exec sleep 600; echo "no such column"; exit 3'
-pytestmark = pytest.mark.timeout(300)
 FAIRLY = 120  # seconds in which a job of some Pods trains again, on a busy machine
 BACKOFF = (
     320  # seconds of the Job controller's own: 10 s, doubled for each further Pod of 6 that failed

@@ -10,7 +10,6 @@ import pytest
 from tests.kubernetes.realcluster import DONE, EXAMPLES, Namespace, result
 from tests.rows import agrees, expected, places
 
-pytestmark = pytest.mark.timeout(300)
 HOSTS = {
     "job": ["demo-0", "demo-1", "demo-2"],
     "jobset": ["demo-node-0-0", "demo-node-0-1", "demo-node-0-2"],

@@ -11,7 +11,6 @@ from tests import TREE
 from tests.kubernetes.realcluster import PAGE, Namespace, block
 from tests.recipes import for_kind, recipes
 
-pytestmark = pytest.mark.timeout(300)
 SPEC = """\
 name: demo
 launcher: mpirun

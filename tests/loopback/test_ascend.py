@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import json
 
-from tests.cluster import RUN, Cluster, Make, until
+from tests.cluster import RUN, Cluster, Make
+from tests.waits import until
 
 SHOW = 'echo "$RANK_ID $RANK_SIZE $DEVICE_ID $ASCEND_DEVICE_ID $JOB_ID $HCCL_CONNECT_TIMEOUT"'
 
@@ -55,7 +56,7 @@ def test_every_card_has_its_process_its_rank_and_its_log(cluster: Make) -> None:
         'cat "$RANK_TABLE_FILE"; [ -d "$ASCEND_PROCESS_LOG_PATH" ] && [ ! -L "$RANK_TABLE_FILE" ]'
     )
     start(job, "sh", "-c", f"{SHOW}; {files}")
-    until(lambda: f"{MISSING}) " in job.err(0), 60, "a word about the missing table")
+    until(lambda: f"{MISSING}) " in job.err(0), "a word about the missing table")
     folder = job.folder / "config"
     folder.mkdir()
     (folder / "jobstart_hccl.json").write_text(table())

@@ -10,8 +10,9 @@ from shlex import split
 import pytest
 
 from tests import TREE
-from tests.cluster import RUN, Cluster, Make, free_port, until
+from tests.cluster import RUN, Cluster, Make, free_port
 from tests.rows import agrees
+from tests.waits import until
 
 pytestmark = [pytest.mark.slow]
 # Says who it is, and stays until the folder has a file `enough`; a later start of it is a new
@@ -50,7 +51,7 @@ class Job:
             said = "".join(self.cluster.out(rank) for rank in self.cluster.processes)
             return len(set(re.findall(rf"up (\d) of {size} on", said))) == (ranks or size)
 
-        until(are_up, 60, f"{size} ranks are up")
+        until(are_up, f"{size} ranks are up")
 
     def finish(self) -> dict[int, int]:
         (self.cluster.folder / "enough").touch()
@@ -90,7 +91,7 @@ def test_the_job_goes_on_without_a_lost_node(job: Job) -> None:
     # A node that is late, as on a busy machine, is taken in by a restart: the others may train as
     # two before it.
     begun = re.compile(r"rank 0 of 3 on .*\n(step 0 .*\n)?step [1-9]")
-    until(lambda: any(begun.search(made.out(node)) for node in range(3)), 90, "all train")
+    until(lambda: any(begun.search(made.out(node)) for node in range(3)), "all train")
     made.signal(2, signal.SIGKILL)
     assert made.ends() == {0: 0, 1: 0, 2: -9}, made.both()
     assert "worker-2 (node-2) is lost" in made.err(0)

@@ -16,9 +16,10 @@ from pathlib import Path
 import pytest
 
 from entrypoint.system import proc
-from tests.cluster import RUN, Cluster, Make, skip_with_open_mpi_5, until
+from tests.cluster import RUN, Cluster, Make, skip_with_open_mpi_5
 from tests.process.bench import Process
 from tests.staged import memory_limit
+from tests.waits import until
 
 # Says that it is up, saves when it is told to stop, and needs a second for it.
 SAVES = (
@@ -28,7 +29,7 @@ SAVES = (
 
 
 def all_up(job: Cluster) -> None:
-    until(lambda: job.out(0).count("up") == job.nodes * job.slots, 60, "every rank up")
+    until(lambda: job.out(0).count("up") == job.nodes * job.slots, "every rank up")
 
 
 def child(job: Cluster, node: int, *names: str) -> int:
@@ -58,7 +59,7 @@ def test_the_first_failing_rank_is_the_job_s_result_on_every_node(cluster: Make)
     "without mpirun too, a 1 gives way to the failure that caused it",
     control="its case in which nothing else fails",
 )
-@pytest.mark.parametrize("last", ["exit 7", "sleep 300"])
+@pytest.mark.parametrize("last", ["exit 7", "sleep 600"])
 def test_a_1_that_may_be_the_consequence_waits_for_its_cause(cluster: Make, last: str) -> None:
     job = cluster(2)
     program = f"[ $NODE = 0 ] || exit 1; sleep 0.7; {last}"
@@ -93,7 +94,7 @@ def test_a_node_that_falls_silent_is_lost_after_the_heartbeat_timeout(cluster: M
     job.start_all("sh", "-c", SAVES, env=env)
     all_up(job)
     job.signal(1, signal.SIGSTOP)
-    until(lambda: job.processes[0].poll() is not None, 60, "the leader's end")
+    until(lambda: job.processes[0].poll() is not None, "the leader's end")
     assert job.processes[0].returncode == 75, job.both()
     assert "EP602 worker-1 (node-1) is lost: nothing heard of it for" in job.err(0)
     job.signal(1, signal.SIGKILL)
@@ -113,9 +114,9 @@ def test_a_leader_that_is_suspended_while_all_stop_ends_as_the_others(
     job.start_all("sh", "-c", f'trap "{told}" TERM; echo up; while :; do sleep 0.1; done', env=env)
     all_up(job)
     job.signal(0, signal.SIGTERM)
-    until(lambda: len([*tmp_path.glob("told.*")]) == job.nodes * job.slots, 60, "every rank told")
+    until(lambda: len([*tmp_path.glob("told.*")]) == job.nodes * job.slots, "every rank told")
     job.signal(0, signal.SIGSTOP)
-    until(lambda: job.processes[1].poll() is not None, 60, "the worker's end")
+    until(lambda: job.processes[1].poll() is not None, "the worker's end")
     job.signal(0, signal.SIGCONT)
     assert job.ends() == {0: 75, 1: 75}, job.both()
     assert "EP603 worker-0 (node-0) was suspended for" in job.err(0), job.both()
@@ -179,14 +180,14 @@ def test_a_limit_on_processes_that_keeps_ranks_from_starting_is_named(cluster: M
         (group / "pids.max").write_text("6")
     except OSError as error:
         pytest.skip(f"no cgroup of our own can be made here: {error}")
-    command = ("sh", "-c", "sleep 60")
+    command = ("sh", "-c", "sleep 600")
     entrypoint = (*RUN, "--launcher", "mpirun", "--", *command)
     try:
         job.start(
             1, argv=("sh", "-c", f'echo $$ >{group}/cgroup.procs; exec "$@"', "sh", *entrypoint)
         )
         job.start(0, *command)
-        until(lambda: "has reached all nodes" in job.err(1), 60, "the start")
+        until(lambda: "has reached all nodes" in job.err(1), "the start")
         assert job.ends() == {0: 75, 1: 75}, job.both()
         # The first that is refused may be a rank, the daemon, or a thread of the entrypoint.
         words = (
@@ -196,7 +197,7 @@ def test_a_limit_on_processes_that_keeps_ranks_from_starting_is_named(cluster: M
         assert all(re.search(words, job.err(node)) for node in range(2)), job.both()
     finally:
         job.close()
-        until(lambda: (group / "cgroup.procs").read_text() == "", 60, "the end of the last process")
+        until(lambda: (group / "cgroup.procs").read_text() == "", "the end of the last process")
         group.rmdir()
 
 
@@ -215,7 +216,7 @@ def test_a_container_that_is_killed_as_a_whole_has_told_how_full_its_memory_was(
         argv = (*RUN, "--launcher", "plain", "--", *fills)
         job.start(1, argv=("sh", "-c", enters, "sh", *argv), env={beat: "2"})
         job.start(0, *fills, launcher="plain", env={beat: "2", grace: "1"})
-        until(lambda: "up" in job.out(1), 60, "the memory's use")
+        until(lambda: "up" in job.out(1), "the memory's use")
         _leave_little(group)
         time.sleep(3.0)  # who has not answered in this time is lost
         while pids := (group / "cgroup.procs").read_text().split():
@@ -286,9 +287,9 @@ def test_an_address_that_is_stale_for_a_while_costs_nothing_but_time(cluster: Ma
     job.start(0, "hostname")
     job.start(2, "hostname")
     found = "worker-1 (node-1, that is worker-2 of this job, at 127.0.0.3)"
-    until(lambda: found in job.err(0), 60, "what is seen meanwhile")
+    until(lambda: found in job.err(0), "what is seen meanwhile")
     job.signal(1, signal.SIGTERM)
-    assert job.processes.pop(1).wait(60) == 143, job.both()
+    assert job.processes.pop(1).wait() == 143, job.both()
     job.start(1, "hostname")
     assert job.ends() == {0: 0, 1: 0, 2: 0}, job.both()
 
@@ -309,9 +310,9 @@ def test_sigusr1_reaches_every_rank_and_ends_nobody(cluster: Make) -> None:
         lines = path.read_text().splitlines() if path.exists() else []
         return [lines.count(f"{what} {node}") for node in (0, 1)] == [2, 2]
 
-    until(lambda: noted("up"), 60, "all up")
+    until(lambda: noted("up"), "all up")
     job.signal(1, signal.SIGUSR1)
-    until(lambda: noted("usr1"), 60, "SIGUSR1 everywhere")
+    until(lambda: noted("usr1"), "SIGUSR1 everywhere")
     assert "SIGUSR1 of worker-1 (node-1): passed on to the ranks of every node" in job.err(0)
     for rank in (0, 1):
         job.signal(rank, signal.SIGUSR2)
@@ -346,7 +347,7 @@ def test_ranks_that_print_much_save_while_mpirun_ends(cluster: Make) -> None:
     saved = job.folder / "saved"
     env = {"ENTRYPOINT_TIMEOUTS_HEARTBEAT": "3"}
     job.start_all(sys.executable, str(job.folder / "saves.py"), str(saved), env=env)
-    until(lambda: job.out().count("up\n") == 3, 60, "all ranks")
+    until(lambda: job.out().count("up\n") == 3, "all ranks")
     job.signal(1, signal.SIGKILL)
     assert job.ends() == {0: 75, 1: -signal.SIGKILL, 2: 75}, job.both()
     for rank in (0, 2):

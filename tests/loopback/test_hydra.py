@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster import Cluster, Make, until
+from tests.cluster import Cluster, Make
+from tests.waits import until
 
 STAYS = (
     "trap 'sleep 0.3; echo rank $PMI_RANK told; exit 0' TERM; echo rank $PMI_RANK is up; while :;"
@@ -102,7 +103,7 @@ def test_ranks_that_leave_without_finalize_take_nobody_s_grace(
 ) -> None:
     job = cluster(1, slots=4)
     start(job, path, "python", "-c", TOLD.replace("FAILS", str(fails)))
-    until(lambda: len(re.findall(r"rank \d is up", job.out(0))) == 4, 60, "all ranks are up")
+    until(lambda: len(re.findall(r"rank \d is up", job.out(0))) == 4, "all ranks are up")
     if not fails:
         job.signal(0, signal.SIGTERM)
     assert job.ends() == {0: 7 if fails else 143}, job.both()
@@ -126,7 +127,7 @@ def test_the_first_failing_rank_is_the_job_s_result(cluster: Make, path: str) ->
 def test_sigterm_reaches_every_rank_which_has_its_grace(cluster: Make, path: str) -> None:
     job = cluster(2)
     start(job, path, "sh", "-c", STAYS)
-    until(lambda: len(re.findall(r"rank \d is up", job.out(0))) == 4, 60, "all ranks are up")
+    until(lambda: len(re.findall(r"rank \d is up", job.out(0))) == 4, "all ranks are up")
     job.signal(1, signal.SIGTERM)
     assert job.ends() == {0: 143, 1: 143}, job.both()
     assert sorted(re.findall(r"rank (\d) told", job.out(0))) == ["0", "1", "2", "3"], job.both()

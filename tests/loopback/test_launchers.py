@@ -17,7 +17,8 @@ from shlex import split
 import pytest
 
 from tests import TREE
-from tests.cluster import Cluster, Make, free_port, until
+from tests.cluster import Cluster, Make, free_port
+from tests.waits import until
 
 SLOW = pytest.mark.slow
 SAVES = "trap 'sleep 0.5; echo saved; exit 0' TERM; echo up; while :; do sleep 0.05; done"
@@ -82,7 +83,7 @@ def test_a_failing_rank_gives_its_status_on_both_nodes(
     program = (launcher_python, example, *split("--fail 7 --fail-rank 3"))
     # which JAX's other processes take to the full
     start(job, launcher, *program, ENTRYPOINT_TIMEOUTS_GRACE="5")
-    assert job.ends(120) == {0: 7, 1: 7}, job.both()
+    assert job.ends() == {0: 7, 1: 7}, job.both()
     said = re.findall(r"^\[entrypoint[^]]*\] (.*)", job.err(0), re.M)
     assert said[-1] == "EP600 rank 3 on worker-1 (node-1) exited with 7; exit 7", job.both()
     assert any(
@@ -144,7 +145,7 @@ def test_sigterm_reaches_every_process_of_the_examples(
         return set(re.findall(rf"rank (\d) {word}", job.out(0) + job.out(1)))
 
     start(job, launcher, launcher_python, example, "--stay")
-    until(lambda: len(ranks("is up")) == 4, 120, "four processes")
+    until(lambda: len(ranks("is up")) == 4, "four processes")
     job.signal(1, signal.SIGTERM)
     assert job.ends() == {0: 143, 1: 143}, job.both()
     assert ranks("told") == set("0123"), job.both()
@@ -155,7 +156,7 @@ def test_jax_s_processes_stop_at_one_step(cluster: Make, launcher_python: str) -
     """JAX takes SIGTERM itself; a program asks it."""
     job = cluster(2)
     start(job, "jax", launcher_python, JAX, "--steps", "1000000")
-    until(lambda: "step 5 " in job.out(0), 60, "training")
+    until(lambda: "step 5 " in job.out(0), "training")
     job.signal(1, signal.SIGTERM)
     assert job.ends() == {0: 143, 1: 143}, job.both()
     steps = re.findall(r"rank \d stops before step (\d+), and could save", job.out(0) + job.out(1))
@@ -170,6 +171,6 @@ def test_deepspeed_logs_in_to_the_others(cluster: Make, launcher_python: str) ->
     job = cluster(2)
     fails = split("--fail 7 --fail-rank 3")
     start(job, "deepspeed", launcher_python, DEEPSPEED, *fails, ENTRYPOINT_SSH_CLIENT="files")
-    assert job.ends(120) == {0: 7, 1: 7}, job.both()
+    assert job.ends() == {0: 7, 1: 7}, job.both()
     assert sorted(re.findall(r"rank (\d) of 4 on ", job.out(0))) == ["0", "1", "2", "3"], job.both()
     assert job.survivors() == []

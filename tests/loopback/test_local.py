@@ -11,16 +11,16 @@ import select
 import signal
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from shlex import split
 
 import pytest
 
-from tests.cluster import clean_environment, until
+from tests.cluster import clean_environment
 from tests.command import captured
 from tests.local import Make
+from tests.waits import PATIENCE, until
 
 pytestmark = pytest.mark.see
 
@@ -67,7 +67,7 @@ def test_a_node_that_is_killed(local: Make) -> None:
 def test_a_killed_node_that_comes_back_joins_the_next_attempt(local: Make, tmp_path: Path) -> None:
     """A rehearsal of `restarts`: as a platform replaces a lost node."""
     ups = tmp_path / "ups"  # a line for each start; those of the first attempt wait for their end
-    program = f"echo up | tee -a {ups}; [ $(wc -l <{ups}) -gt 2 ] || exec sleep 60"
+    program = f"echo up | tee -a {ups}; [ $(wc -l <{ups}) -gt 2 ] || exec sleep 600"
     fault = ("--kill", "worker-1@4s+1s")
     job = local("--nodes", "2", *PLAIN, "--restarts", "1", *fault, "--", "sh", "-c", program)
     assert job.ends() == 0, job.err
@@ -127,12 +127,11 @@ def test_a_quick_second_ctrl_c_counts() -> None:
     assert "SIGINT again: not waiting for the grace to end" in output
 
 
-def _read_until(terminal: int, is_done: Callable[[str], bool], seconds: float = 60.0) -> str:
+def _read_until(terminal: int, is_done: Callable[[str], bool]) -> str:
     """Return what is printed on a terminal until then."""
-    text, deadline = "", time.monotonic() + seconds
+    text = ""
     while not is_done(text):
-        left = deadline - time.monotonic()
-        assert select.select([terminal], [], [], max(0.0, left))[0], text
+        assert select.select([terminal], [], [], PATIENCE)[0], text
         try:
             text += os.read(terminal, 1 << 16).decode(errors="replace")
         except OSError:  # all that had the terminal open have ended
@@ -153,9 +152,9 @@ def test_nodes_that_do_not_answer_are_killed(local: Make, times: int, tmp_path: 
         os.kill(int(node), signal.SIGSTOP)
     job.interrupt()
     job.says("SIGINT: stopping")
-    until(lambda: job.interrupt() or "SIGINT again" in job.err, 60, "the second Ctrl-C")
+    until(lambda: job.interrupt() or "SIGINT again" in job.err, "the second Ctrl-C")
     if times == 3:
-        until(lambda: job.interrupt() or job.process.poll() is not None, 60, "the end")
+        until(lambda: job.interrupt() or job.process.poll() is not None, "the end")
     assert job.ends() == 137
 
 
@@ -169,8 +168,8 @@ def test_no_process_stays_where_it_is_killed(local: Make, launcher: str) -> None
     job.says("up worker", 2)
     assert job.pids()  # the control: it sees what there is
     os.killpg(job.process.pid, signal.SIGKILL)
-    assert job.process.wait(60) == -signal.SIGKILL
-    until(lambda: not job.pids(), 60, "no process left")
+    assert job.process.wait() == -signal.SIGKILL
+    until(lambda: not job.pids(), "no process left")
 
 
 def test_a_second_run_beside_the_first(local: Make) -> None:

@@ -22,8 +22,9 @@ import pytest
 from entrypoint.features.record.file import record_of
 from entrypoint.features.record.status import load
 from tests import netdelay
-from tests.cluster import Cluster, Make, until
+from tests.cluster import Cluster, Make
 from tests.loopback.conftest import ip
+from tests.waits import until
 
 pytestmark = pytest.mark.see
 OURS = (sys.executable, "-m", "entrypoint")
@@ -138,11 +139,11 @@ def test_a_node_that_ends_while_it_is_measured_ends_all(
 ) -> None:
     job = cluster(2)
     start(job, *RUN, NETCHECK_SECONDS="20", NETCHECK_WHEN="before")
-    until(lambda: measuring(job, 0) and measuring(job, 1), 60, "it measures")
+    until(lambda: measuring(job, 0) and measuring(job, 1), "it measures")
     job.signal(1, signum)
     assert job.ends() == statuses, job.both()
     assert job.out(0) == ""
-    until(lambda: not job.survivors(), 60, "what measured has ended")
+    until(lambda: not job.survivors(), "what measured has ended")
 
 
 # --------------------------------------------------------------------------------------------------
@@ -204,7 +205,7 @@ def test_a_node_whose_packets_are_late_is_named_with_its_cause(
         env |= {"ENTRYPOINT_NETCHECK_MAX_LATENCY_MS": "100", "ENTRYPOINT_NETCHECK_SECONDS": "0.5"}
         env |= {"PYTHON": torch_python, "OMP_NUM_THREADS": "1"}
         job.start(rank, argv=("ip", "netns", "exec", spaces[rank], *OURS, "netcheck"), env=env)
-    assert job.ends(120) == dict.fromkeys(range(4), 75), job.both()
+    assert job.ends() == dict.fromkeys(range(4), 75), job.both()
     found = [each for each in seen(job)["findings"] if len(each["nodes"]) == 1]
     assert [(each["nodes"], each["causes"][0]) for each in found] == [
         ([f"worker-{late}"], "latency")

@@ -112,7 +112,7 @@ def test_torch_s_traffic_takes_what_was_asked_for(
     command = (torch_python, "-c", f"{REDUCED}{BUSY}dist.destroy_process_group()")
     made = spaces(0, ipv6=True) if ipv6 else spaces(2, third="hca")
     start(job, made, "torchrun", *command, asked=asked, ipv6=ipv6, PYTHON=torch_python)
-    assert job.ends(120) == {0: 0, 1: 0}, job.both()
+    assert job.ends() == {0: 0, 1: 0}, job.both()
     found = (job.out(0) + job.out(1)).splitlines()
     assert sorted(found) == sorted(f"busy ['{name}']" for name in busy.split())
 

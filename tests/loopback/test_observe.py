@@ -21,8 +21,9 @@ import yaml
 
 from entrypoint.features.record.metrics import METRICS
 from tests import TREE, command
-from tests.cluster import free_port, until
+from tests.cluster import free_port
 from tests.local import Make
+from tests.waits import until
 
 OBSERVE = TREE / "examples/observe"
 NAME = "observe-example"
@@ -216,7 +217,7 @@ def scrape(tmp_path: Path) -> Iterator[Scrape]:
 
     def start(config: Mapping[str, Any]) -> Prometheus:
         made.append(Prometheus(tmp_path, config))
-        until(made[-1].serves, 30, "the start of Prometheus")
+        until(made[-1].serves, "the start of Prometheus")
         return made[-1]
 
     yield start
@@ -268,7 +269,6 @@ def discovered(port: int) -> list[dict[str, Any]]:
 
 @real
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 @pytest.mark.promise("Prometheus reads a running job, as docs/how-to/observe.md says")
 def test_prometheus_scrapes_a_running_job(local: Make, scrape: Scrape) -> None:
     port = free_port()
@@ -283,7 +283,7 @@ def test_prometheus_scrapes_a_running_job(local: Make, scrape: Scrape) -> None:
     job = local(*words, cwd=TREE, ENTRYPOINT_METRICS_PORT=str(port))
 
     def seen(what: Callable[[], object], name: str) -> None:
-        until(what, 60, name)  # a scrape that comes late leaves no sample
+        until(what, name)  # a scrape that comes late leaves no sample
 
     # worker-1 is missing, and then comes
     seen(lambda: prometheus.alerts()["EntrypointNodeMissing"] == {"worker-1"}, "a pending alert")
@@ -322,7 +322,7 @@ print("step 1", flush=True)
 if os.environ["RANK"] == "1":
     print("x" * 100_000, flush=True)
     raise RuntimeError("no such shard")
-__import__("time").sleep(60)
+__import__("time").sleep(600)
 """
 END = "slurmstepd: the last line, no JSON"
 Record = dict[str, Any]
@@ -353,7 +353,7 @@ def collected(
         process = subprocess.Popen(argv, stdout=out, stderr=err)
     try:
         written = folder / "out"
-        until(lambda: written.read_text().count(END) == len(logs), 60, "the last record")
+        until(lambda: written.read_text().count(END) == len(logs), "the last record")
     finally:
         process.kill()
         process.wait()

@@ -16,10 +16,11 @@ from shlex import split
 import pytest
 
 from tests import TREE
-from tests.cluster import RUN, Cluster, Make, until
+from tests.cluster import RUN, Cluster, Make
 from tests.command import captured
+from tests.waits import until
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow]
 SERVED = set(range(6379, 6386))  # as docs/how-to/engines.md names them
 # A client of its own, as a stranger would start it.
 STRANGER = """
@@ -56,7 +57,7 @@ class Job:
         """A command in a node's network, as somebody without the job's files would start it."""
         argv = ("ip", "netns", "exec", self.spaces[rank], *words)
         env = {"PATH": "/usr/sbin:/usr/bin:/bin", "HOME": str(self.cluster.folder), **env}
-        return captured(argv, env=env, timeout=100)
+        return captured(argv, env=env)
 
 
 @pytest.fixture
@@ -68,7 +69,7 @@ def job(cluster: Make, spaces: Callable[..., list[str]], python_with: Callable[[
 @pytest.mark.promise("with ray every node ends with the program's status and stops after it")
 def test_actors_run_on_both_nodes_and_the_program_s_status_is_everybody_s(job: Job) -> None:
     job.start("--fail", "7")
-    assert job.cluster.ends(120) == {0: 7, 1: 7}, job.cluster.both()
+    assert job.cluster.ends() == {0: 7, 1: 7}, job.cluster.both()
     hosts = re.findall(r"rank \d of 4 on (\S+), pid", job.cluster.out(0))
     assert sorted(hosts) == split("node-0 node-0 node-1 node-1")
     assert job.cluster.out(1) == ""
@@ -83,7 +84,7 @@ def test_actors_run_on_both_nodes_and_the_program_s_status_is_everybody_s(job: J
 def test_nobody_without_the_job_s_token_gets_in(job: Job) -> None:
     """Then it is stopped: Ray stays on all nodes until the program has saved."""
     job.start("--stay")
-    until(lambda: "rank 3 is up" in job.cluster.out(0), 120, "the program is up")
+    until(lambda: "rank 3 is up" in job.cluster.out(0), "the program is up")
     served = job.inside(0, "ss", "-Hltn").stdout
     ports = {int(port) for port in re.findall(r":(\d+) ", served)}
     assert ports >= SERVED, served

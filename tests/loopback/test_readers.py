@@ -62,7 +62,7 @@ def test_a_reader_that_pauses_while_a_rank_fails(cluster: Make) -> None:
     """mpirun has all of it meanwhile, and loses it with the daemon of a node that has left."""
     job = cluster(nodes=2, slots=1)
     code = "import os, time; os.write(1, b'line\\n' * 400000)"
-    code += "; os._exit(7) if os.environ['OMPI_COMM_WORLD_RANK'] == '1' else time.sleep(60)"
+    code += "; os._exit(7) if os.environ['OMPI_COMM_WORLD_RANK'] == '1' else time.sleep(600)"
     program = (sys.executable, "-c", code)
     reading = piped(job, *program)
     taken = len(os.read(reading, 65536))
@@ -76,7 +76,7 @@ def test_a_reader_that_pauses_while_a_rank_fails(cluster: Make) -> None:
 @pytest.mark.control("a failing job passes on all output, and a stuck reader ends nothing")
 def test_a_reader_that_stops_is_given_up_and_what_is_lost_is_said(cluster: Make) -> None:
     job = cluster(nodes=2, slots=1)
-    code = "import os, time; os.environ['OMPI_COMM_WORLD_RANK'] == '1' or time.sleep(60)"
+    code = "import os, time; os.environ['OMPI_COMM_WORLD_RANK'] == '1' or time.sleep(600)"
     code += "; os.write(1, b'line\\n' * 200000); os._exit(7)"
     program = (sys.executable, "-c", code)
     reading = piped(job, *program, ENTRYPOINT_TIMEOUTS_GRACE="5")

@@ -7,7 +7,8 @@ import socket
 import struct
 import sys
 
-from tests.cluster import Cluster, Make, until
+from tests.cluster import Cluster, Make
+from tests.waits import until
 
 SLEEPS = "echo up; exec sleep 600"
 
@@ -24,11 +25,11 @@ def test_what_a_session_says_beside_its_messages_is_shown_once(cluster: Make) ->
     job = cluster(2, slots=1)
     job.start(1, "sh", "-c", SLEEPS)
     attend = job.run_dir(1) / "attend"
-    until(lambda: attend.exists() and listens(job, 1), 60, "the worker's sshd")
+    until(lambda: attend.exists() and listens(job, 1), "the worker's sshd")
     prints = "echo bash: libtinfo.so.6: no version information available >&2"
     attend.write_text(attend.read_text().replace("\nexec ", f"\n{prints}\nexec "))
     job.start(0, "sh", "-c", SLEEPS)
-    until(lambda: job.out(0).count("up") == 2, 60, "both ranks")
+    until(lambda: job.out(0).count("up") == 2, "both ranks")
     said = "EP508 worker-1 (node-1)'s session printed: bash: libtinfo.so.6: no version information available"
     assert job.err(0).count(said) == 1
 

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from entrypoint.system.proc import descendants
-from tests.cluster import RUN, Cluster, Make, processes, until
+from tests.cluster import RUN, Cluster, Make, processes
+from tests.waits import until
 
 # Each attempt notes which node has which place in the job, then waits for the file `over`.
 PROGRAM = """
@@ -52,12 +53,12 @@ def test_a_spare_takes_the_place_of_a_lost_node(cluster: Make) -> None:
     job = cluster(4, slots=1)
     for rank in range(4):
         start(job, rank, "mpirun")
-    until(lambda: len(places(job)) == 3, 60, "three ranks up")
+    until(lambda: len(places(job)) == 3, "three ranks up")
     assert places(job) == [("0", "0"), ("1", "1"), ("2", "2")], job.both()
     assert "this node waits as a spare" in job.err(3), job.both()
     job.signal(1, signal.SIGKILL)
     job.processes.pop(1).wait()
-    until(lambda: len(places(job)) == 6, 60, "the second attempt")
+    until(lambda: len(places(job)) == 6, "the second attempt")
     assert places(job)[-4:] == [("1", "1"), ("1", "3"), ("2", "2"), ("2", "2")], job.both()
     assert (
         "EP623 worker-3 (node-3) takes the place of worker-1 (node-1): EP602 worker-1 (node-1) is"
@@ -76,7 +77,7 @@ def test_without_a_loss_the_spare_waits_and_ends_with_the_job(cluster: Make) -> 
     job = cluster(3, slots=1)
     for rank in range(3):
         start(job, rank, "mpirun")
-    until(lambda: len(places(job)) == 2, 60, "two ranks up")
+    until(lambda: len(places(job)) == 2, "two ranks up")
     (job.folder / "over").touch()
     assert job.ends() == {0: 0, 1: 0, 2: 0}, job.both()
     assert places(job) == [("0", "0"), ("1", "1")], job.both()
@@ -135,7 +136,7 @@ def test_the_next_attempt_starts_when_the_ranks_of_the_last_one_have_ended(
     job = cluster(3, slots=1)
     for rank in reversed(range(3)):
         saving(job, rank)
-    until(lambda: started(job) == {"0", "1"}, 60, "two ranks up")
+    until(lambda: started(job) == {"0", "1"}, "two ranks up")
     if "sshd" in fault:
         kill_sshd(job, 1)
     if "worker-0" in fault:
@@ -143,7 +144,7 @@ def test_the_next_attempt_starts_when_the_ranks_of_the_last_one_have_ended(
         job.processes.pop(0).wait()
         (job.folder / "err-0").rename(job.folder / "err-0-first")
         saving(job, 0)
-    until(lambda: sum(what == "start" for _, what, _ in times(job)) == 4, 90, "the next attempt")
+    until(lambda: sum(what == "start" for _, what, _ in times(job)) == 4, "the next attempt")
     assert overlap(job) <= 0, job.both()
     (job.folder / "over").touch()
     ends = job.ends()
@@ -156,15 +157,15 @@ def test_a_new_worker_0_waits_for_an_old_one_that_fell_silent(cluster: Make) -> 
     job = cluster(3, slots=1)
     for rank in reversed(range(3)):
         saving(job, rank)
-    until(lambda: started(job) == {"0", "1"}, 60, "two ranks up")
+    until(lambda: started(job) == {"0", "1"}, "two ranks up")
     job.signal(0, signal.SIGSTOP)
-    until(lambda: all("is over" in job.err(rank) for rank in (1, 2)), 60, "the others' ends")
+    until(lambda: all("is over" in job.err(rank) for rank in (1, 2)), "the others' ends")
     job.signal(0, signal.SIGKILL)
     job.processes.pop(0).wait()
     saving(job, 0)
     said = "s at most: ranks of the last attempt may run on worker-0 (node-0) until then"
-    until(lambda: said in job.err(0), 30, "that it waits")
-    until(lambda: sum(what == "start" for _, what, _ in times(job)) == 4, 60, "the next attempt")
+    until(lambda: said in job.err(0), "that it waits")
+    until(lambda: sum(what == "start" for _, what, _ in times(job)) == 4, "the next attempt")
     (job.folder / "over").touch()
     assert job.ends() == {0: 0, 1: 0, 2: 0}, job.both()
 

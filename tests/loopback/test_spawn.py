@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster import clean_environment, skip_with_open_mpi_5, until
+from tests.cluster import clean_environment, skip_with_open_mpi_5
 from tests.local import Local, Make
+from tests.waits import until
 
 # All ranks together spawn a process, which fails with the first argument or "stays". SIGTERM: each
 # saves for as many seconds as the second says. The third is a file for notes, since a spawned
@@ -49,7 +50,7 @@ else:
     info = handle("ompi_mpi_info_null")
     mpi.MPI_Comm_spawn(sys.executable.encode(), argv, 1, info, 0, world, ctypes.byref(inter), None)
     note(f"{who} up")
-time.sleep(60)
+time.sleep(600)
 """
 
 
@@ -69,7 +70,7 @@ def start(local: Make, notes: Path, nodes: int, what: str, saves: float) -> Loca
         OPENMPI_EXTRA_ARGS="--oversubscribe",
         ENTRYPOINT_TIMEOUTS_GRACE="600",
     )
-    until(lambda: notes.exists() and "spawned runs" in notes.read_text(), 60, "the spawned process")
+    until(lambda: notes.exists() and "spawned runs" in notes.read_text(), "the spawned process")
     return job
 
 
@@ -93,9 +94,7 @@ def test_bare_mpirun_kills_ranks_when_a_spawned_process_fails(notes: Path) -> No
     """The control of both."""
     words = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-np", "2", sys.executable]
     words += [str(notes.with_name("spawn.py")), "7", "4", str(notes)]
-    done = subprocess.run(
-        words, env=clean_environment(), timeout=60, capture_output=True, check=False
-    )
+    done = subprocess.run(words, env=clean_environment(), capture_output=True, check=False)
     assert done.returncode == 7
     assert who(notes, "saved") == []
 
@@ -103,7 +102,7 @@ def test_bare_mpirun_kills_ranks_when_a_spawned_process_fails(notes: Path) -> No
 def test_a_spawned_process_hears_sigterm_once_and_has_the_grace(local: Make, notes: Path) -> None:
     skip_with_open_mpi_5("it does not always spawn on another node")
     job = start(local, notes, 2, "stays", 4)
-    until(lambda: len(who(notes, "up")) == 4, 60, "every rank")
+    until(lambda: len(who(notes, "up")) == 4, "every rank")
     job.process.send_signal(signal.SIGTERM)
     assert job.ends() == 143
     assert (

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.cluster import Cluster, until
+from tests.cluster import Cluster
 from tests.staged import (
     ON_NODE_1,
     RANK_1,
@@ -25,6 +25,7 @@ from tests.staged import (
     seen,
     start,
 )
+from tests.waits import until
 
 Make = Callable[..., Cluster]
 GPUS = """cat <<'END'
@@ -152,10 +153,10 @@ def test_a_staged_failure(
     row: Staged, stage: Callable[[Staged], Cluster], record_property: Callable[[str, object], None]
 ) -> None:
     job = stage(row)
-    job.ends(120)
+    job.ends()
     record_property("seen", seen(job))
     agrees(job, row.expected)
-    until(lambda: job.survivors() == [], 60, "nothing is left")
+    until(lambda: job.survivors() == [], "nothing is left")
     attempts = 1 + row.expected.again
     assert called(job) == [*row.tools] * attempts, "asked once in an attempt"
 

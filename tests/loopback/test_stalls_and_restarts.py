@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster import RUN, Cluster, Make, until
+from tests.cluster import RUN, Cluster, Make
 from tests.command import captured
+from tests.waits import until
 
 STUCK = (
     "import time\ndef waits_for_nobody():\n    time.sleep(600)\nprint('up',"
@@ -30,7 +31,7 @@ def up(job: Cluster, count: int) -> None:
     def all_up() -> bool:
         return sum(job.out(rank).count("up") for rank in range(job.nodes)) == count
 
-    until(all_up, 60, f"{count} ranks up")
+    until(all_up, f"{count} ranks up")
 
 
 @pytest.mark.promise("a job that prints nothing shows every rank's stack")
@@ -167,7 +168,7 @@ def test_what_an_attempt_leaves_is_gone_before_the_next(cluster: Make) -> None:
 def stacks(job: Cluster, rank: int) -> subprocess.CompletedProcess[str]:
     """`entrypoint stacks`, next to a node of a running job."""
     words = [sys.executable, "-m", "entrypoint", "stacks", "--run-dir", str(job.run_dir(rank))]
-    return captured(words, timeout=60)
+    return captured(words)
 
 
 @pytest.mark.promise("`entrypoint stacks` says what the ranks of a running job do, which goes on")
@@ -194,12 +195,12 @@ def test_a_job_without_ranks_has_none(cluster: Make) -> None:
     """The control: one whose other node is not there, and one that has ended."""
     job = cluster(2, slots=1)
     job.start(0, "sleep", "600")
-    until(lambda: "1 of 1" in job.err(0) or "peer" in job.err(0), 60, "the roll call")
+    until(lambda: "1 of 1" in job.err(0) or "peer" in job.err(0), "the roll call")
     early = stacks(job, 0)
     assert early.returncode == 69, early
     assert "EP038 stacks cannot be read | no rank runs yet" in early.stderr
     job.start(1, "sleep", "600")
-    until(lambda: "started" in job.err(0) or "all 2 nodes" in job.err(0), 60, "the start")
+    until(lambda: "started" in job.err(0) or "all 2 nodes" in job.err(0), "the start")
     job.signal(0, signal.SIGTERM)
     assert job.ends() == {0: 143, 1: 143}
     late = stacks(job, 0)

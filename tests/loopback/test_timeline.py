@@ -12,8 +12,9 @@ import pytest
 from entrypoint.features.record.file import record_of
 from entrypoint.features.record.status import load
 from entrypoint.features.record.timeline import Timeline, merge
-from tests.cluster import Cluster, Make, until
+from tests.cluster import Cluster, Make
 from tests.command import captured
+from tests.waits import until
 
 
 def reported(job: Cluster, rank: int = 0) -> Timeline:
@@ -34,7 +35,7 @@ def test_all_phases_are_there_and_the_late_node_was_last(cluster: Make) -> None:
     job = cluster(2, slots=1)
     program = ("sh", "-c", "sleep 0.5; echo up; sleep 0.5")
     job.start(0, *program)
-    until(lambda: "waiting for 1 of 1 peers" in job.err(0), 60, "who is waited for")
+    until(lambda: "waiting for 1 of 1 peers" in job.err(0), "who is waited for")
     job.start(1, *program)
     assert job.ends() == {0: 0, 1: 0}, job.both()
     made = reported(job)
@@ -70,8 +71,8 @@ def test_all_phases_are_there_and_the_late_node_was_last(cluster: Make) -> None:
 )
 def test_a_node_that_is_killed_leaves_its_part_out(cluster: Make) -> None:
     job = cluster(2, slots=1)
-    job.start_all("sh", "-c", "echo up; sleep 60", env={"ENTRYPOINT_TIMEOUTS_GRACE": "1"})
-    until(lambda: job.out(0).count("up") == 2, 60, "the ranks")
+    job.start_all("sh", "-c", "echo up; sleep 600", env={"ENTRYPOINT_TIMEOUTS_GRACE": "1"})
+    until(lambda: job.out(0).count("up") == 2, "the ranks")
     job.signal(1, 9)
     assert job.ends()[0] == 75, job.both()
     made = reported(job)

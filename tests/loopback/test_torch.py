@@ -17,7 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster import Cluster, Make, free_port, until
+from tests.cluster import Cluster, Make, free_port
+from tests.waits import until
 
 
 def start(job: Cluster, *program: str, python: str, **more: str) -> None:
@@ -102,7 +103,7 @@ def test_the_rank_that_failed_on_another_node(cluster: Make) -> None:
     fails = "for line in $(seq 30); do echo line $line; done; exit 7"
     # Rank 2 loses its peer, and its end is the one that torch would take for the first.
     stand_in(
-        job, f"case $RANK in 3) {fails} ;; 2) sleep 0.3; echo lost; exit 1 ;; esac; exec sleep 300"
+        job, f"case $RANK in 3) {fails} ;; 2) sleep 0.3; echo lost; exit 1 ;; esac; exec sleep 600"
     )
     assert job.ends() == {0: 7, 1: 7}, job.both()
     said = ours(job)
@@ -116,7 +117,7 @@ def test_the_rank_that_failed_on_another_node(cluster: Make) -> None:
 def test_a_launcher_that_fails_by_itself_is_not_its_ranks_failure(cluster: Make) -> None:
     job = cluster(1)
     os.mkfifo(job.folder / "itself")
-    stand_in(job, "printf x >itself; exec sleep 300", ITSELF="yes", ENTRYPOINT_HOSTS="node-0")
+    stand_in(job, "printf x >itself; exec sleep 600", ITSELF="yes", ENTRYPOINT_HOSTS="node-0")
     assert job.ends() == {0: 1}, job.both()
     assert ours(job)[-1] == "EP600 torchrun exited with 1; exit 1", job.both()
 
@@ -224,9 +225,7 @@ def launcher_of(job: Cluster, rank: int) -> int:
                     seen.append(int(process.name))
         return seen
 
-    until(
-        lambda: (job.folder / f"up-{rank}").exists() and found(), 60, f"a launcher on node {rank}"
-    )
+    until(lambda: (job.folder / f"up-{rank}").exists() and found(), f"a launcher on node {rank}")
     (pid,) = found()
     return pid
 
@@ -244,7 +243,7 @@ def test_a_failure_is_every_node_s_without_a_roll_call(
 ) -> None:
     """Also a node's whose ranks have ended well, and one's whose ranks would stay."""
     job = cluster(3, slots=1)
-    program = f"case $RANK in {fails}) sleep 2; exit 9 ;; 2) exit 0 ;; esac; exec sleep 300"
+    program = f"case $RANK in {fails}) sleep 2; exit 9 ;; 2) exit 0 ;; esac; exec sleep 600"
     start(job, "sh", "-c", program, python=torch_python, **NONE, **more)
     assert job.ends() == {0: 9, 1: 9, 2: 9}, job.both()
     for rank in range(3):
@@ -282,7 +281,7 @@ def test_nodes_that_end_well_apart_from_each_other_without_a_roll_call(
             69,
             "EP633 1 of 2 nodes have exited with 0 | nothing was heard from the others within 20s",
         ),
-        (0, "exec sleep 300", 75, "EP632 the state of the other nodes is unknown | "),
+        (0, "exec sleep 600", 75, "EP632 the state of the other nodes is unknown | "),
     ],
     ids=["worker-1", "worker-0"],
 )
@@ -292,7 +291,7 @@ def test_a_launcher_that_is_lost_is_no_success_without_a_roll_call(
     job = cluster(2, slots=1)
     other = 1 - killed
     program = (
-        f"touch up-$NODE; [ $NODE = {killed} ] && exec sleep 300; while [ ! -e go ]; do sleep 0.1;"
+        f"touch up-$NODE; [ $NODE = {killed} ] && exec sleep 600; while [ ! -e go ]; do sleep 0.1;"
         f" done; {program}"
     )
     start(job, "sh", "-c", program, python=torch_python, **NONE)

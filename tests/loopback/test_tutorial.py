@@ -36,7 +36,7 @@ def test_it_says_what_happens(tmp_path: Path) -> None:
         "ENTRYPOINT_RUN_DIR": f"{tmp_path}/run",
         "ENTRYPOINT_SSH_PORT": str(free_port()),  # other tests may have the usual one
     }
-    done = captured(["bash", "-c", script], cwd=tmp_path, env=env, timeout=120)
+    done = captured(["bash", "-c", script], cwd=tmp_path, env=env)
     lines = done.stdout.splitlines()
     # Those that fail. The others may be stopped before they print.
     assert {"rank 1 of 2", "node 1 of 2"} <= set(lines)

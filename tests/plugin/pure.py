@@ -11,14 +11,9 @@ from unittest import mock
 import pytest
 
 EFFECTS = {
-    "subprocess.Popen",
-    "os.fork",
-    "os.forkpty",
-    "os.posix_spawn",
-    "os.exec",
-    "os.system",
+    "subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.exec", "os.system",
     "socket.__new__",
-}
+}  # fmt: skip
 _forbidden = False
 
 

@@ -8,8 +8,6 @@ import functools
 import json
 import subprocess
 import sys
-import threading
-import time
 import uuid
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
@@ -18,10 +16,10 @@ from shlex import quote, split
 from typing import IO, Any, AnyStr
 
 from tests.cluster import processes
+from tests.waits import PATIENCE, until
 
 FAKE = Path(__file__).with_name("fake_mpirun.py")
 MARK = "TEST_MARK"  # in the environment of all that a test starts, so that nothing can hide
-_never = threading.Event()
 
 
 class Process(subprocess.Popen[AnyStr]):
@@ -38,15 +36,6 @@ class Process(subprocess.Popen[AnyStr]):
         super().__exit__(kind, *error)
 
 
-def until(condition: Callable[[], Any], what: str, timeout: float = 60) -> Any:
-    """What `condition` gives, once that is something. The bound only keeps a test from hanging."""
-    deadline = time.monotonic() + timeout
-    while not (value := condition()):
-        assert time.monotonic() < deadline, f"waited {timeout:g}s for {what}"
-        _never.wait(0.01)
-    return value
-
-
 def executable(file: Path, script: str, by: str = "/bin/sh") -> Path:
     """Return this file, made an executable script for that program, and its folder if need be."""
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -60,7 +49,7 @@ def in_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., Non
 
     @functools.wraps(test)
     def run(*args: Any, **named: Any) -> None:
-        asyncio.run(asyncio.wait_for(test(*args, **named), 60))
+        asyncio.run(asyncio.wait_for(test(*args, **named), PATIENCE))
 
     return run
 
@@ -128,7 +117,7 @@ class Bench:
 
     def run(self, *program: str, **how: Any) -> int:
         """Its exit status."""
-        return self.start(*program, **how).wait(60)
+        return self.start(*program, **how).wait()
 
     @property
     def out(self) -> str:

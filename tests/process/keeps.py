@@ -14,7 +14,7 @@ from entrypoint.base.kept import KEEPER, KeptForm, OutputForm, RanksForm
 from entrypoint.launchers._common import file
 from entrypoint.ranks import orders
 from entrypoint.ranks.placeholder import REQUESTS, WAITING
-from tests.process.bench import until
+from tests.waits import until
 
 PLAIN = KeptForm(OutputForm(), grace=600.0)
 
@@ -119,7 +119,7 @@ class Keeper:
             out += self._output()
             until(lambda: True, "")
         self._socket.close()
-        self.process.wait(30)
+        self.process.wait()
         return out + self._output()
 
     def _output(self) -> bytes:

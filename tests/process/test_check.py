@@ -23,9 +23,10 @@ from entrypoint.features.health.probes.network import Port, Rdma
 from entrypoint.plan import settle
 from entrypoint.system import preflight
 from tests import command
-from tests.cluster import BEGIN, SMALL, free_port, until
+from tests.cluster import BEGIN, SMALL, free_port
 from tests.command import captured
 from tests.process.bench import executable
+from tests.waits import until
 
 pytestmark = pytest.mark.see
 
@@ -85,7 +86,7 @@ class Node:
             return command.run(self.folder / "cwd", *words, env={**self.env, **env})
         argv = [sys.executable, "-I", "-c", code, *words]
         env = {**self.env, **env}
-        return captured(argv, cwd=self.folder / "cwd", env=env, timeout=60)
+        return captured(argv, cwd=self.folder / "cwd", env=env)
 
     def found(self, *words: str, status: int = 0, **env: str) -> dict[str, Any]:
         """The JSON of a check."""
@@ -184,7 +185,7 @@ def test_a_tool_that_never_ends_is_named_and_killed(node: Node) -> None:
     # On a busy machine Python's libraries may take longer than this second, too.
     assert "nvidia-smi" in [each["what"] for each in whole["findings"] if each["id"] == "unseen"]
     group = int((node.folder / "pid").read_text())
-    until(lambda: not is_there(group), 5, "it is killed, with what it has started")
+    until(lambda: not is_there(group), "it is killed, with what it has started")
 
 
 def test_a_tool_of_cards_that_are_not_here_is_no_line(node: Node) -> None:

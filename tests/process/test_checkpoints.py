@@ -16,15 +16,33 @@ from entrypoint.base.errors import RetryError
 from entrypoint.job.messages import Grew, Progressed
 from entrypoint.ranks import checkpoints
 from entrypoint.ranks.checkpoints import CheckpointWatch, look_at
+from tests.waits import PATIENCE
 
 PROGRESS = [Grew(), Progressed()]
 
 
+Until = Callable[[list[Any]], bool]
+
+
+def at_once(told: list[Any]) -> bool:
+    return True
+
+
+def progressed(told: list[Any]) -> bool:
+    return Progressed() in told
+
+
+@pytest.fixture(autouse=True)
+def _a_look_may_take_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine."""
+    monkeypatch.setattr(checkpoints, "_LIMIT", PATIENCE)
+
+
 def attempt(
-    path: Path, *changes: Callable[[], Any], watch: float = 0.0, until: Any = None
+    path: Path, *changes: Callable[[], Any], watch: float = 0.0, until: Until = at_once
 ) -> list[Any]:
-    """What is told while these changes are made in one attempt, which ends once `until` is told: on
-    a busy machine, looks are far apart."""
+    """What is told while these changes are made in one attempt, which ends once `until` holds for
+    what is told: on a busy machine, looks are far apart."""
     told: list[Any] = []
 
     async def run() -> None:
@@ -35,8 +53,7 @@ def attempt(
             change()
             if watch:
                 await asyncio.wait({task}, timeout=watch)
-        deadline = time.monotonic() + 30
-        while until and until not in told and time.monotonic() < deadline:
+        while not until(told):
             await asyncio.wait({task}, timeout=0.05)
         watched.stop()
         await watched.end()
@@ -114,19 +131,26 @@ def grow(path: Path) -> Callable[[], Any]:
 def test_it_is_told_while_the_attempt_runs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file that has not changed between two looks is finished."""
     monkeypatch.setattr(checkpoints, "_CLOSEST", 0.05)
-    assert attempt(folder, grow(folder / "new"), until=Progressed()) == PROGRESS
+    assert attempt(folder, grow(folder / "new"), until=progressed) == PROGRESS
 
 
 @pytest.mark.promise("a half-written checkpoint is no progress, and no stall")
 def test_a_file_that_grows_until_the_ranks_end_is_no_progress(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of two attempts, the second one begins with the first one's half."""
-    monkeypatch.setattr(checkpoints, "_CLOSEST", 0.3)
+    """Of two attempts, the second one begins with the first one's half. However far apart looks
+    are, the file has grown before each."""
+
+    def look(path: str) -> checkpoints.Look:
+        grow(folder / "new")()
+        return look_at(path)
+
+    monkeypatch.setattr(checkpoints, "_CLOSEST", 0.02)
     for _ in range(2):
-        told = attempt(folder, *[grow(folder / "new")] * 20, watch=0.1)
-        assert Grew() in told
-        assert Progressed() not in told
+        with monkeypatch.context() as patch:
+            patch.setattr(checkpoints, "look_at", look)
+            told = attempt(folder, until=lambda told: told.count(Grew()) >= 5)
+        assert {*told} == {Grew()}
     assert attempt(folder) == []
 
 
@@ -135,7 +159,7 @@ def test_a_file_that_has_grown_before_a_pause_is_progress(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(checkpoints, "_CLOSEST", 0.3)
-    told = attempt(folder, *[grow(folder / "new")] * 5, watch=0.1, until=Progressed())
+    told = attempt(folder, *[grow(folder / "new")] * 5, watch=0.1, until=progressed)
     assert told.count(Progressed()) == 1
 
 
@@ -180,7 +204,8 @@ def test_of_very_many_files_each_change_is_seen(
         (folder / "step-1" / f"old-{number}").touch()
     time.sleep(0.02)  # the clock of a file system has ticks
     monkeypatch.setattr(checkpoints, "_CLOSEST", 0.2)
-    told = attempt(folder, lambda: change(folder), watch=1.0)
+    ends = {"until": progressed} if is_progress else {"watch": 1.0}
+    told = attempt(folder, lambda: change(folder), **ends)  # type: ignore[arg-type]
     assert told == (PROGRESS if is_progress else [])
     assert attempt(folder, grow(folder / "late")) == [Grew()], "just before the end"
 

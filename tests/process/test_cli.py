@@ -49,7 +49,7 @@ def entrypoint(cwd: Path, *args: str, env: Mapping[str, str] = PATH) -> Done:
 def started(cwd: Path, *args: str, env: Mapping[str, str] = PATH, **more: Any) -> Done:
     """The same as a process of its own, as a user starts it."""
     return subprocess.run(
-        [*PROGRAM, *args], cwd=cwd, env=env, text=True, check=False, timeout=60,
+        [*PROGRAM, *args], cwd=cwd, env=env, text=True, check=False,
         **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **more},
     )  # fmt: skip
 
@@ -457,7 +457,7 @@ def test_no_command_minds_which_standard_streams_are_closed(command: str, cwd: P
         words = [*PROGRAM, command, *split(CALLS.get(command, ""))]
         done = subprocess.run(
             ["sh", "-c", f'exec "$@" {closed}', "sh", *words], cwd=folder, env=PATH,
-            stdin=subprocess.DEVNULL, capture_output=True, timeout=60, check=False,
+            stdin=subprocess.DEVNULL, capture_output=True, check=False,
         )  # fmt: skip
         assert b"EP900" not in done.stderr, done.stderr
         statuses.append(done.returncode)
@@ -500,7 +500,7 @@ def test_the_program_takes_our_place(cwd: Path) -> None:
         cwd=cwd, env=PATH, text=True,
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     ) as process:  # fmt: skip
-        out, err = process.communicate("words\n", timeout=60)
+        out, err = process.communicate("words\n")
     assert (process.returncode, out, err) == (0, f"{process.pid} a b --slots -- $x *\nwords\n", "")
 
 

@@ -37,7 +37,7 @@ def share(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def completed(share: Path, *words: str) -> set[str]:
     file = share / "bash-completion/completions/entrypoint"
     argv = ["bash", "--norc", "-c", ASK, "ask", str(file), *words]
-    done = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(argv, capture_output=True, text=True, check=True)
     return set(done.stdout.split())
 
 

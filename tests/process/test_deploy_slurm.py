@@ -19,8 +19,8 @@ from entrypoint.tools.deploy import slurm
 from entrypoint.tools.deploy._options import Options
 from tests.command import captured
 from tests.golden_deploy import cases, made
-from tests.process.bench import until
 from tests.slurm import Slurm
+from tests.waits import until
 
 SCRIPTS = {case.name: made(case) for case in cases() if case.parent.name == "slurm"}
 
@@ -78,7 +78,7 @@ def started(made: Slurm) -> None:
 
 
 def ended(batch: subprocess.Popen[str]) -> tuple[int, str]:
-    _, stderr = batch.communicate(timeout=60)
+    _, stderr = batch.communicate()
     return batch.returncode, stderr
 
 

@@ -35,7 +35,7 @@ def test_what_a_killed_holder_left_is_taken_over(tmp_path: Path) -> None:
         assert holder.stdout.readline() == b"held\n"
         assert "EP414 another entrypoint uses" in refusal(path)
         holder.send_signal(signal.SIGKILL)
-        holder.wait(10)
+        holder.wait()
     with held(path) as run_dir:
         run_dir.write("left", "new", 0o600)
     assert not path.exists()
@@ -48,7 +48,7 @@ def test_a_program_does_not_inherit_the_lock(tmp_path: Path) -> None:
     with child:
         RunDir(str(tmp_path / "run")).close()
         assert child.poll() is None
-        child.communicate(timeout=60)
+        child.communicate()
 
 
 def test_a_tree_too_deep_to_remove_does_not_stop_the_end(tmp_path: Path) -> None:

@@ -19,8 +19,8 @@ from entrypoint.base.values import replace
 from entrypoint.features.health import gate as checks
 from entrypoint.features.health.gate import NodeGate
 from entrypoint.plan import settle
-from tests.cluster import until
 from tests.smi import calls, simulated_smi
+from tests.waits import until
 
 ENV = {"PATH": "/usr/bin:/bin"}
 IS_ROOT = os.geteuid() == 0
@@ -111,7 +111,7 @@ def test_one_that_is_slow_is_ended_and_said_once(tmp_path: Path) -> None:
     assert gate.said().count("EP465 the health check 10-slow has no result | no end within ") == 1
     assert gate.said().count("EP465 the health check 20-late has no result | no time left") == 1
     pid = pids.read_text().split()[-1]
-    until(lambda: not Path(f"/proc/{pid}").exists(), 5, "its child is gone")
+    until(lambda: not Path(f"/proc/{pid}").exists(), "its child is gone")
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_a_folder_that_others_may_change_or_that_is_none_is_not_used(
 def test_a_stop_ends_what_runs(tmp_path: Path) -> None:
     gate = Gate(tmp_path, seconds=60)
     pids = tmp_path / "pids"
-    gate.add("10-slow", f"echo $$ >{pids}; exec sleep 60")
+    gate.add("10-slow", f"echo $$ >{pids}; exec sleep 600")
 
     async def stopped() -> None:
         task = asyncio.create_task(gate.gate.check(gate.plan, gate.waits.append))
@@ -169,7 +169,7 @@ def test_a_stop_ends_what_runs(tmp_path: Path) -> None:
 
     asyncio.run(stopped())
     pid = pids.read_text().strip()
-    until(lambda: not Path(f"/proc/{pid}").exists(), 5, "it is gone")
+    until(lambda: not Path(f"/proc/{pid}").exists(), "it is gone")
 
 
 def test_what_was_judged_before_the_boot_is_judged_again(
@@ -207,7 +207,7 @@ def test_a_card_with_errors_is_named(tmp_path: Path) -> None:
 @pytest.mark.promise("a gate that is slow or missing stops no job")
 @pytest.mark.parametrize(
     ("before", "why"),
-    [("echo no driver; exit 9", "ends with 9: no driver"), ("exec sleep 60", "no answer within ")],
+    [("echo no driver; exit 9", "ends with 9: no driver"), ("exec sleep 600", "no answer within ")],
 )
 def test_a_tool_that_is_of_no_use_is_said_once(tmp_path: Path, before: str, why: str) -> None:
     gate = Gate(tmp_path, device=1, seconds=1)

@@ -48,7 +48,7 @@ def test_what_the_words_of_an_image_mean(given: list[str], wanted: list[str] | N
 
 
 def start(words: list[str], **how: Any) -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run(words, capture_output=True, check=False, timeout=60, **how)
+    return subprocess.run(words, capture_output=True, check=False, **how)
 
 
 def environment(words: list[str]) -> dict[bytes, bytes]:

@@ -20,6 +20,7 @@ from entrypoint.output.log import Callbacks, Logger
 from entrypoint.plan import settle
 from entrypoint.session.respondent import Respondent
 from tests.process.bench import executable
+from tests.waits import PATIENCE
 
 INTERFACE = Interface("eth0", "10.0.0.2", "10.0.0.0/24")
 FACTS = Facts(env={}, hostname="a", cwd="/", uid=1, user="u", home="/", interfaces=(INTERFACE,))
@@ -42,7 +43,7 @@ def asked(made: Inquiry, ask: Any) -> list[messages.Reply]:
         respondent = Respondent(FACTS, plan, {"OWN": "own"}, callbacks)
         await ask(respondent)
         respondent.stop()
-        await asyncio.wait_for(respondent.close(), 5)
+        await asyncio.wait_for(respondent.close(), PATIENCE)
 
     asyncio.run(node())
     return told
@@ -52,6 +53,7 @@ class Slow(Answers):
     """Answers once it is allowed to, with what it was asked."""
 
     made = 0
+    answered = False
 
     def __init__(self, *node: Any) -> None:
         Slow.made += 1
@@ -60,6 +62,7 @@ class Slow(Answers):
 
     async def answer(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
         await self.may.wait()
+        Slow.answered = True
         return body
 
 
@@ -72,9 +75,11 @@ def test_only_the_last_question_is_answered_and_none_after_a_stop(
             respondent.ask(messages.Question(number, {"number": number}))
         if stops:
             respondent.stop()
-        await asyncio.wait({asyncio.ensure_future(asyncio.Event().wait())}, timeout=0.2)
+        while not (Slow.answered or stops):
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.2)  # for what must not come
 
-    Slow.made = 0
+    Slow.made, Slow.answered = 0, False
     replies = asked(Inquiry("slow", lambda plan, reports: None, Slow), ask)
     assert [(reply.number, reply.body) for reply in replies] == [(n, {"number": n}) for n in told]
     assert Slow.made == 1

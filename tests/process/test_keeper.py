@@ -19,8 +19,9 @@ from entrypoint.base.kept import KeptForm, OutputForm, RanksForm
 from entrypoint.base.values import replace
 from entrypoint.ranks import orders
 from entrypoint.ranks.keeping import KeeperProcess
-from tests.process.bench import executable, until
+from tests.process.bench import executable
 from tests.process.keeps import PLAIN, Keeper, Make
+from tests.waits import until
 
 WHOLE = KeptForm(OutputForm(lines="whole"), grace=600.0)
 # A launcher that starts one rank, and ends with its status.
@@ -308,7 +309,7 @@ def test_it_ends_with_all_programs_when_the_entrypoint_is_gone(keeper: Make) -> 
     kept.start("sh", "-c", "trap '' TERM; (setsid sleep 600 &); exec sleep 600")
     pid = kept.pid()
     kept._socket.close()
-    assert kept.process.wait(30) == 137
+    assert kept.process.wait() == 137
     assert gone(pid)
 
 

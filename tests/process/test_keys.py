@@ -333,7 +333,7 @@ def test_an_openssl_without_its_provider_is_named(rank: str, without: bool, tmp_
         "OPENSSL_CONF": str(tmp_path / "fips.cnf") if without else "/dev/null",
     }  # fmt: skip
     argv = [sys.executable, *split("-m entrypoint plan --launcher mpirun --slots 1 -- true")]
-    done = captured(argv, env=env, timeout=60)
+    done = captured(argv, env=env)
     named = "EP426 this image's OpenSSL cannot make the job's keys" in done.stderr
     assert (done.returncode, named) == ((78, True) if without else (0, False)), done.stderr
     assert "EP900" not in done.stderr

@@ -11,7 +11,7 @@ import pytest
 
 from entrypoint.system import limited, proc
 from entrypoint.system.limited import LimitedRun, ask, run
-from tests.cluster import until
+from tests.waits import until
 
 ENV = {"PATH": "/usr/bin:/bin"}
 
@@ -67,7 +67,7 @@ def test_a_stop_in_the_middle_of_the_start_leaves_nothing(
 
     asyncio.run(stopped())
     for pid in pids.read_text().split() if pids.exists() else ():
-        until(functools.partial(proc.has_ended, int(pid)), 5, "it is gone")
+        until(functools.partial(proc.has_ended, int(pid)), "it is gone")
     assert capfd.readouterr().err == ""
 
 

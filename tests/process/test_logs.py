@@ -26,8 +26,9 @@ from entrypoint.base.values import replace
 from entrypoint.output.log import Logger
 from entrypoint.spec.logs import LogsSpec
 from tests.cluster import clean_environment
-from tests.process.bench import Process, until
+from tests.process.bench import Process
 from tests.process.keeps import PLAIN, Make
+from tests.waits import until
 
 TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z"
 PROGRAM = "printf 'one\\n1%%\\r2%%\\r'; echo error >&2; printf last; exit 3"
@@ -46,7 +47,7 @@ def run(tmp_path: Path, *words: str, few: bool = False) -> subprocess.CompletedP
 
     limit = small if few else None
     return subprocess.run(
-        argv, env=env, capture_output=True, timeout=60, stdin=subprocess.DEVNULL, preexec_fn=limit
+        argv, env=env, capture_output=True, stdin=subprocess.DEVNULL, preexec_fn=limit
     )
 
 
@@ -71,11 +72,12 @@ def test_a_prefix(tmp_path: Path) -> None:
 
 
 def test_the_time_is_on_all_lines(tmp_path: Path) -> None:
+    begun = int(time.time())
     done = run(tmp_path, "--log-timestamps", "utc", "--", "sh", "-c", "echo one; exit 3")
     assert re.fullmatch(f"{TIME} one\n", done.stdout.decode())
     assert re.fullmatch(f"({TIME} \\[entrypoint\\] .*\n)+", done.stderr.decode())
     written = datetime.datetime.fromisoformat(done.stdout.decode()[:19] + "+00:00")
-    assert abs(time.time() - written.timestamp()) < 100
+    assert begun <= written.timestamp() <= time.time()
 
 
 def test_json_is_all_that_is_printed(tmp_path: Path) -> None:
@@ -262,7 +264,7 @@ def test_a_reader_that_reads_no_more_holds_up_no_stop(tmp_path: Path) -> None:
         pipe = process.stdout.fileno()
         until(lambda: unread(pipe) > 60_000, "a pipe that is full")
         process.terminate()
-        assert process.wait(60) == 143
+        assert process.wait() == 143
         said = process.stderr.read().decode()
     lost = re.findall(r"EP628 output of the ranks is lost, (\d+) bytes at least", said)
     assert sum(map(int, lost)) > 0, said

@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from tests.process.bench import Bench, until
+from tests.process.bench import Bench
+from tests.waits import until
 
 SECRET = secrets.token_hex(32)
 LAST = [
@@ -104,7 +105,7 @@ def test_every_documented_setting(bench: Bench) -> None:
         for one, (env, _) in zip(benches, SETTINGS, strict=True)
     ]
     for one, process, (env, parts) in zip(benches, started, SETTINGS, strict=True):
-        assert process.wait(60) == 3, (env, one.err)
+        assert process.wait() == 3, (env, one.err)
         assert one.record()["argv"] == line(one.run_dir, **parts), env
 
 
@@ -132,7 +133,7 @@ def test_the_line_is_in_the_run_directory_without_secrets_and_the_log_names_it(
     said = until(lambda: file.exists() and file.read_text(), bench.err)
     mode = file.stat().st_mode & 0o777
     (bench.folder / "cwd/go").touch()
-    assert (process.wait(60), mode, file.exists()) == (3, 0o600, False), bench.err
+    assert (process.wait(), mode, file.exists()) == (3, 0o600, False), bench.err
     (text,) = [text for text in bench.err.splitlines() if "] started: " in text]
     where = f"whole line: {file}, or `entrypoint plan`"
     assert text == f"[entrypoint] started: mpirun with 2 ranks | {where}"
@@ -175,7 +176,7 @@ def test_my_home(bench: Bench) -> None:
     del bench.env["ENTRYPOINT_RUN_DIR"]
     home = bench.folder / "my-home"
     process = bench.popen(["bash", script, "prog"], {"MY_HOME": str(home), "FAKE_EXIT": "3"})
-    assert process.wait(60) == 3, bench.err
+    assert process.wait() == 3, bench.err
     assert bench.record()["argv"][:4] == ["-np", "1", "-hostfile", f"{home}/.entrypoint/hostfile"]
     left = sorted(path.name for path in home.iterdir())
     assert left == [".entrypoint-state.json"], "only how the job ended is left"
@@ -186,7 +187,7 @@ def test_started_by_hand_without_the_toolkit(bench: Bench) -> None:
     script = rendered(bench)
     (bench.folder / "bin" / "entrypoint").unlink()
     process = bench.popen(["bash", script, "prog"])
-    assert process.wait(60) == 127
+    assert process.wait() == 127
     assert (
         bench.err
         == "run_mpi.sh: EP650 the job cannot boot | no entrypoint on PATH | use an image that has"

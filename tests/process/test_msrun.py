@@ -14,7 +14,7 @@ MSRUN = """
 import subprocess, sys
 from mindspore.parallel.cluster.process_entity import _api
 manager = _api._ProcessManager()
-manager.cgn_processes = [subprocess.Popen(["sh", "-c", words]) for words in ("exec sleep 60", sys.argv[-1])]
+manager.cgn_processes = [subprocess.Popen(["sh", "-c", words]) for words in ("exec sleep 600", sys.argv[-1])]
 manager.msn_process = subprocess.Popen(["sleep", "60"])
 manager.cgn_processes[1].wait()
 manager.cgn_processes[0].poll()
@@ -48,7 +48,7 @@ def mindspore(folder: Path, api: str = API) -> list[str]:
 def test_the_status_is_that_of_the_process_that_failed_first(
     tmp_path: Path, failure: str, status: int
 ) -> None:
-    done = captured([*mindspore(tmp_path), failure], timeout=60)
+    done = captured([*mindspore(tmp_path), failure])
     assert done.returncode == status, done.stderr
     assert "Distributed job exited with exception." in done.stderr
 
@@ -57,7 +57,7 @@ def test_with_an_unknown_msrun_it_says_so_and_keeps_its_hands_off(tmp_path: Path
     api = API.replace("def kill_tail_log_processes(self): ...", "")
     line = mindspore(tmp_path, api)
     (tmp_path / "mindspore/parallel/cluster/run.py").write_text("raise RuntimeError('own end')")
-    done = captured([*line, "train.py"], timeout=60)
+    done = captured([*line, "train.py"])
     assert done.returncode == 1
     assert "this MindSpore's msrun keeps its own habits" in done.stderr
     assert "own end" in done.stderr

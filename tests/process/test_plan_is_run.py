@@ -86,7 +86,7 @@ class Node:
 
     def told(self) -> list[dict[str, Any]]:
         """What the programs of this node wrote down, once it has ended."""
-        self.process.wait(60)
+        self.process.wait()
         return [json.loads(path.read_text()) for path in sorted(self.bench.folder.glob("told.*"))]
 
     def check(self, plan: dict[str, Any]) -> None:
@@ -158,7 +158,7 @@ def test_run_does_what_plan_says(
     for node in made:
         node.run()
     for node in made:
-        node.process.wait(60)
+        node.process.wait()
     for node, plan in zip(made, plans, strict=True):
         node.check(plan)
 

@@ -30,7 +30,7 @@ class Job:
         return self.bench.start("sh", "-c", program, slots=1, flags=flags, **{**self.env, **env})
 
     def run(self, *flags: str, **how: str) -> int:
-        return self.start(*flags, **how).wait(60)
+        return self.start(*flags, **how).wait()
 
 
 @pytest.mark.promise("ma-pre-start.sh runs once on each node, before ranks, which get its exports")
@@ -110,6 +110,6 @@ def test_it_is_named_before_it_runs(bench: Bench, command: str) -> None:
     job = Job(bench, 'echo ran >>"$NOTES"', folders=("code",))
     words = ("--", "true") if command == "plan" else ()
     process = bench.popen([str(bench.folder / "bin/entrypoint"), command, *words], job.env)
-    assert process.wait(60) == 0, bench.err
+    assert process.wait() == 0, bench.err
     assert f"{job.jobs}/code/ma-pre-start.sh" in bench.out
     assert bench.notes == []

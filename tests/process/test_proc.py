@@ -15,7 +15,8 @@ import pytest
 
 from entrypoint.ranks import reaper
 from entrypoint.system import proc
-from tests.process.bench import Process, until
+from tests.process.bench import Process
+from tests.waits import until
 
 # It starts a program, and prints the pid of that.
 PARENT = """

@@ -98,7 +98,7 @@ def test_what_a_command_imports_is_in_its_closure(
     said = tmp_path / "modules"
     argv = [sys.executable, "-c", ENTRY, str(said), name, *words.format(tmp_path).split()]
     env = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "ENTRYPOINT_RUN_DIR": f"{tmp_path}/run"}
-    subprocess.run(argv, cwd=TREE, env=env, capture_output=True, check=False, timeout=60)
+    subprocess.run(argv, cwd=TREE, env=env, capture_output=True, check=False)
     imported = {each for each in said.read_text().split() if each.startswith("entrypoint.")}
     paths = inputs.closure([*COMMAND, f"entrypoint/cli/{name}.py"], "entrypoint/")
     names = (path.removesuffix(".py").removesuffix("/__init__") for path in paths)

@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 
 from entrypoint.base.render import render
-from tests.cluster import free_port, until
+from tests.cluster import free_port
 from tests.process.bench import Process
+from tests.waits import until
 
 # Listens as Ray's head does, or stays as a worker's Ray; ends by itself where a file says so.
 SCRIPTS = """
@@ -84,7 +85,7 @@ class Bed:
         return process
 
     def ended(self, process: Process[str]) -> tuple[int, str, str]:
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate()
         return process.returncode, out, err
 
     def rays(self) -> list[int]:
@@ -132,7 +133,7 @@ def test_the_program_s_status_is_this_one_s(
 def test_the_program_starts_when_all_have_joined(bed: Bed) -> None:
     (bed.folder / "nodes").write_text("1")
     process = bed.start(True, "sh", "-c", 'echo "begun $(cat $FOLDER/nodes)"')
-    until(bed.rays, 60, "Ray is up")
+    until(bed.rays, "Ray is up")
     assert process.poll() is None
     (bed.folder / "new").write_text("2")
     (bed.folder / "new").rename(bed.folder / "nodes")
@@ -151,10 +152,10 @@ def test_who_has_not_joined_in_time(bed: Bed) -> None:
 def test_a_ray_that_ends_before_the_job(bed: Bed, head: bool) -> None:
     leader = bed.start(True, "sleep", "60")
     process = leader if head else bed.start(False, "sleep", "60")
-    until(lambda: len(bed.rays()) == (1 if head else 2), 60, "Ray is up")
+    until(lambda: len(bed.rays()) == (1 if head else 2), "Ray is up")
     (bed.folder / "crash").touch()
     # If the program had begun, it is left to the entrypoint, and holds the output open.
-    process.wait(60)
+    process.wait()
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     status, _, err = bed.ended(process)
@@ -178,18 +179,18 @@ def test_at_a_stop_ray_stays_until_the_program_has_ended(bed: Bed) -> None:
     saves = "trap 'sleep 0.5; echo saved; exit 3' TERM; echo up; while :; do sleep 0.05; done"
     leader, worker = bed.start(True, "sh", "-c", saves), bed.start(False, "sh", "-c", saves)
     assert leader.stdout.readline() == "up\n"
-    until(lambda: len(bed.rays()) == 2, 60, "both are up")
+    until(lambda: len(bed.rays()) == 2, "both are up")
     os.killpg(worker.pid, signal.SIGTERM)
     os.killpg(leader.pid, signal.SIGTERM)
     assert leader.stdout.readline() == "saved\n"
     assert worker.poll() is None
     assert len(bed.rays()) == 2  # their entrypoints end them
-    assert leader.wait(60) == 3
+    assert leader.wait() == 3
     head = next(
         pid for pid in bed.rays() if "--head" in (bed.folder / f"started.{pid}").read_text()
     )
     os.kill(head, signal.SIGTERM)
-    assert worker.wait(60) == 143
+    assert worker.wait() == 143
 
 
 def test_a_user_s_signal_is_for_the_program(bed: Bed) -> None:

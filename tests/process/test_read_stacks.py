@@ -16,9 +16,9 @@ import pytest
 from entrypoint.base.kept import OWN_STACKS
 from entrypoint.ranks.stall.reader import read
 from entrypoint.system import proc
-from tests.cluster import until
 from tests.command import captured
 from tests.process.bench import Process
+from tests.waits import until
 
 PROGRAM = """
 import faulthandler, os, signal, sys, threading
@@ -94,7 +94,7 @@ def test_a_process_without_the_handler_gets_no_signal(
 def test_a_suspended_process_is_not_waited_for(started: Started) -> None:
     pid = started.process.pid
     os.kill(pid, signal.SIGSTOP)
-    until(lambda: proc.state(pid)[0] == "T", 10, "suspended")
+    until(lambda: proc.state(pid)[0] == "T", "suspended")
     assert started.read(600.0) == ([], "a suspended process answers no signal")
     os.kill(pid, signal.SIGCONT)
     assert started.read() == (["waits", "<module>"], ""), "nothing was left behind"

@@ -19,7 +19,8 @@ from entrypoint.base.rankkind import UNDER_DAEMONS
 from entrypoint.ranks import command_line, orders
 from tests import command
 from tests.cluster import processes
-from tests.process.bench import Process, until
+from tests.process.bench import Process
+from tests.waits import until
 
 KEY = "0f9c1d72aa3be845"
 OTHER = "horse-battery"  # which alone looks like no secret
@@ -167,7 +168,7 @@ def test_a_job_that_still_runs_is_left_alone(node: Node) -> None:
         until(lambda: len([*node.folder.glob("up-*")]) == 4, "the ranks")
         done = node.rerun("--rank", "3")
         job.terminate()
-        assert job.wait(60) == 143
+        assert job.wait() == 143
     assert (done.returncode, done.stderr) == (
         66,
         "[entrypoint] EP030 rank 3 cannot be started again | its job still runs"

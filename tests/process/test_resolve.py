@@ -20,7 +20,7 @@ def test_answers_that_come_at_one_time_are_no_defect(monkeypatch: pytest.MonkeyP
 
     def answer(host: str, port: int | None) -> list[Any]:
         mine = next(number)
-        together.wait(10)
+        together.wait()
         if mine != 1:
             raise LookupError("not known yet")
         return ["address"]

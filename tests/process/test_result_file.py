@@ -29,7 +29,7 @@ def result(bench: Bench) -> dict[str, Any]:
 
 
 def run(bench: Bench, *words: str, **env: str) -> int:
-    return bench.popen([sys.executable, "-m", "entrypoint", "run", *words], env).wait(60)
+    return bench.popen([sys.executable, "-m", "entrypoint", "run", *words], env).wait()
 
 
 def test_the_programs_end(bench: Bench) -> None:

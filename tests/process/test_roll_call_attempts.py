@@ -30,6 +30,7 @@ from entrypoint.output.log import Callbacks, Logger
 from entrypoint.session import calls as rollcall
 from entrypoint.session import codec, resolve
 from entrypoint.system.keys import Keys
+from tests.waits import PATIENCE
 
 BRIEF = {"attempt": 0.6}
 # why a node does not take a call, and whether the one that was meant answers elsewhere
@@ -74,7 +75,7 @@ class Peer(paramiko.ServerInterface):
                 threading.Thread(target=self._trickle, args=(connection,), daemon=True).start()
                 continue
             if self.at("banner"):
-                threading.Thread(target=self.thaw.wait, args=(60,), daemon=True).start()
+                threading.Thread(target=self.thaw.wait, daemon=True).start()
                 self.kept.append(connection)
                 continue
             transport = paramiko.Transport(connection)
@@ -98,7 +99,7 @@ class Peer(paramiko.ServerInterface):
         time.sleep(self.pause)
         self.answered = time.monotonic()
         if self.at(step):
-            self.thaw.wait(60)
+            self.thaw.wait()
 
     def _answer(self, transport: paramiko.Transport) -> None:
         self.channel = channel = transport.accept(10)
@@ -167,7 +168,7 @@ def caller(keys: Keys, port: int, tell: Callable[[Any], None]) -> rollcall.Calle
 def call(
     peer: Peer,
     states: list[str],
-    limit: float = 20.0,
+    limit: float = PATIENCE,
     known: str = "",
     address: str = "127.0.0.1",
     before: Sequence[Peer] = (),
@@ -251,15 +252,17 @@ def test_a_peer_with_other_hosts_is_sent_them(states: list[str]) -> None:
 def test_a_login_that_is_slow_and_not_silent_keeps_the_next_one_waiting(states: list[str]) -> None:
     """One login may begin at one time. The first one takes longer than a turn, and none of its
     steps does."""
-    with contextlib.closing(Peer("", pause=0.3)) as slow, contextlib.closing(Peer("")) as peer:
-        assert call(peer, states, before=[slow], limits={"logins": 1, "turn": 0.6}).rank == 1
+    with contextlib.closing(Peer("", pause=0.8)) as slow, contextlib.closing(Peer("")) as peer:
+        assert call(peer, states, before=[slow], limits={"logins": 1, "turn": 2.0}).rank == 1
         assert slow.answered < peer.answered
 
 
 def test_a_peer_that_was_too_slow_gets_twice_the_time(states: list[str]) -> None:
     with contextlib.closing(Peer("answer", freezes=3)) as peer:
         assert call(peer, states, limits={"attempt": 1.0, "growth": 2}).rank == 1
-    assert states == [f"the answer of 127.0.0.1 took longer than {limit}s" for limit in (1, 2, 2)]
+    late = [f"the answer of 127.0.0.1 took longer than {limit}s" for limit in (1, 2, 2)]
+    assert states[:3] == late
+    assert {*states} == {*late}, "a busy machine may need another attempt"
 
 
 @pytest.mark.promise("a session takes no thread, and a frozen or flooding peer delays no other")
@@ -367,7 +370,8 @@ def test_a_first_packet_that_is_lost_is_sent_again_before_the_kernel_would(
 )
 def test_an_answer_says_how_fast_packets_are(states: list[str]) -> None:
     with contextlib.closing(Peer("")) as peer:
-        assert 0 < call(peer, states).round_trip < 1  # seconds
+        begun = time.monotonic()
+        assert 0 < call(peer, states).round_trip < time.monotonic() - begun
 
 
 @pytest.mark.control(
@@ -426,7 +430,7 @@ def test_an_attempt_that_fails_while_it_is_cancelled_is_nobody_s_error(
 
     async def connect(found: list[resolve.Address], seconds: float) -> socket.socket:
         try:
-            await asyncio.sleep(60)
+            await asyncio.sleep(600)
         except asyncio.CancelledError:
             raise rollcall.AttemptFailed("nothing listens there yet") from None
         raise AssertionError

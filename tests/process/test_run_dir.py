@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from tests import command
-from tests.process.bench import Bench, until
+from tests.process.bench import Bench
 from tests.rundirs import refusal
+from tests.waits import until
 
 WAITS = 'echo ready >>"$NOTES"; until [ -s status ]; do sleep 0.02; done; exit $(cat status)'
 ENDS = {"success": 0, "failure": 7, "signal": 143, "kill": -9}
@@ -54,7 +55,7 @@ def end(bench: Bench, process: subprocess.Popen[str], how: str) -> int:
         process.send_signal(signal.SIGTERM if how == "signal" else signal.SIGKILL)
     else:
         (bench.folder / "cwd/status").write_text(str(ENDS[how]))
-    status = process.wait(60)
+    status = process.wait()
     until(lambda: not bench.left(), f"the end of {bench.left()}")
     (bench.folder / "cwd/status").unlink(missing_ok=True)
     return status

@@ -16,7 +16,8 @@ from shlex import split
 import pytest
 
 from entrypoint.system.signals import Signals
-from tests.process.bench import Bench, executable, until
+from tests.process.bench import Bench, executable
+from tests.waits import until
 
 RUN = "from entrypoint.cli import script; script()"
 # The folder of the hooks is the image's; here the first argument is.
@@ -61,7 +62,7 @@ def test_a_stop_during_a_start_hook(bench: Bench, first: bool) -> None:
     if first:
         pid = int(Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0])
     os.kill(pid, signal.SIGTERM)
-    assert process.wait(60) == 143
+    assert process.wait() == 143
     assert bench.notes == ["ready", "tidy"]
     assert bench.err.endswith("ended by SIGTERM (143) before the job started; exit 143\n")
     assert (result(bench)["status"], result(bench)["class"]) == (143, "stopped")
@@ -73,7 +74,7 @@ def test_a_deadline_during_a_start_hook(bench: Bench) -> None:
     """The hook gets SIGTERM, and no rank starts."""
     tidies = "trap 'echo tidy >>\"$NOTES\"; exit 0' TERM; while :; do sleep 0.02; done"
     process = hooked(bench, tidies, ENTRYPOINT_TIMEOUTS_JOB="1")
-    assert process.wait(60) == 72
+    assert process.wait() == 72
     assert bench.notes == ["tidy"]
     assert (result(bench)["status"], result(bench)["class"]) == (72, "stopped")
 
@@ -87,7 +88,7 @@ def test_a_deadline_while_the_program_starts(seconds: float, bench: Bench) -> No
     saves = "trap 'sleep 0.2; echo saved; exit' TERM; echo started; while :; do sleep 0.02; done"
     argv = [sys.executable, *split("-m entrypoint run --launcher jax --slots 1 -- sh -c"), saves]
     process = bench.popen(argv, {"ENTRYPOINT_TIMEOUTS_JOB": str(seconds)})
-    assert process.wait(60) == 72
+    assert process.wait() == 72
     printed = [line for line in ("started", "saved") if f"{line}\n" in bench.out]
     assert printed in ([], ["started", "saved"]), bench.err
     assert printed == [] or seconds > 0.0001
@@ -101,13 +102,13 @@ def test_a_start_hook_that_does_not_stop(bench: Bench) -> None:
     process.terminate()
     until(lambda: "SIGTERM: stopping\n" in bench.err, "the first")
     process.terminate()
-    assert process.wait(60) == 143
+    assert process.wait() == 143
     until(lambda: not bench.left(), "the end of all")
 
 
 def test_a_start_hook_s_own_75_is_tried_once(bench: Bench) -> None:
     process = hooked(bench, 'echo hook >>"$NOTES"; exit 75', "--restarts", "2")
-    assert process.wait(60) == 75
+    assert process.wait() == 75
     assert bench.notes == ["hook"]
     assert "again" not in bench.err
     assert result(bench)["class"] == "job"
@@ -122,7 +123,7 @@ def test_what_was_ignored_stays_ignored(bench: Bench) -> None:
     bench.await_notes("ready")
     process.send_signal(signal.SIGHUP)
     process.terminate()
-    assert process.wait(60) == 143
+    assert process.wait() == 143
     assert "SIGHUP" not in bench.err
 
 
@@ -135,7 +136,7 @@ def test_a_stop_while_the_spec_is_read(bench: Bench) -> None:
     # Opened for writing, it is being read: from then on we are past our start.
     writer = os.open(spec, os.O_WRONLY)
     process.terminate()
-    assert process.wait(60) == 143
+    assert process.wait() == 143
     os.close(writer)
     said = "EP611 ended by SIGTERM (143) before the job started; exit 143"
     assert bench.err == f"[entrypoint] {said}\n"

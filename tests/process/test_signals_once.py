@@ -15,8 +15,9 @@ import pytest
 from entrypoint.base.kept import KeptForm
 from entrypoint.base.values import replace
 from entrypoint.ranks import orders
-from tests.process.bench import Bench, until
+from tests.process.bench import Bench
 from tests.process.keeps import PLAIN, Keeper, Make
+from tests.waits import until
 
 # A program that notes each signal with its pid, and goes on saving for a while after the first
 # SIGTERM.
@@ -146,6 +147,6 @@ def test_a_stop_reaches_every_process_of_the_job_once(
     process = bench.popen([*run, *PROGRAMS[name]])
     until(lambda: len(counts(bench.notes, "")) == programs_of(PROGRAMS[name]), "the program")
     process.terminate()
-    assert process.wait(60) == 143, bench.err
+    assert process.wait() == 143, bench.err
     assert set(counts(bench.notes, "SIGTERM").values()) == {1}, bench.notes
     until(lambda: not bench.left(), "the end of all")

@@ -66,7 +66,7 @@ def test_explain_uses_the_table_of_the_page(folder: Path) -> None:
     argv = [sys.executable, "-c", FROM, str(folder), "explain", "-"]
 
     def answer() -> subprocess.CompletedProcess[str]:
-        return captured(argv, input=f"{LOST}\n", timeout=60, check=True)
+        return captured(argv, input=f"{LOST}\n", check=True)
 
     assert answer().stdout.startswith("user-code\n")
     (folder / "10-acme.tsv").write_text(EXAMPLE)
@@ -109,7 +109,6 @@ HANGS = HEAD + "storage-io\tacmefs: \t(\\w+\\s?)*\\.$\n"
 @pytest.mark.promise(
     "no row of a site holds a node", control="a row that may take long is used, below"
 )
-@pytest.mark.timeout(60)
 def test_a_row_that_could_take_for_ever_is_not_used(folder: Path) -> None:
     """Neither by a job whose rank has failed, nor by `explain`."""
     (folder / "a.tsv").write_text(HANGS)
@@ -119,13 +118,12 @@ def test_a_row_that_could_take_for_ever_is_not_used(folder: Path) -> None:
     assert len(lines) == 1
     assert found.slug == "storage-io"
     argv = [sys.executable, "-c", FROM, str(folder), "explain", "-"]
-    done = captured(argv, input=f"{SENTENCE}\n", timeout=30, check=True)
+    done = captured(argv, input=f"{SENTENCE}\n", check=True)
     assert done.stdout.startswith("user-code\n")
     assert "a.tsv is not used | a.tsv:2: pattern: it may take too long" in done.stderr
 
 
 @pytest.mark.control("no row of a site holds a node")
-@pytest.mark.timeout(60)
 def test_what_rows_of_a_site_cost_is_bounded_together(folder: Path) -> None:
     """As many of the worst rows that are allowed as a table holds, on the worst lines for them."""
     pattern = "a{0,99}a{0,99}x"
@@ -160,7 +158,6 @@ def as_pipe(file: Path) -> None:
     os.mkfifo(file, 0o644)
 
 
-@pytest.mark.timeout(60)
 @pytest.mark.parametrize(
     ("spoil", "why"),
     [

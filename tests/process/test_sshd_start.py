@@ -30,7 +30,7 @@ for answer in {answers}:
     else:
         caller.sendall(answer)
     caller.close()
-time.sleep(60)
+time.sleep(600)
 """
 
 
@@ -118,7 +118,7 @@ def test_root_of_a_namespace_with_one_id(options: str, status: int, tmp_path: Pa
     words = ["-m", "entrypoint", "local", "--nodes", "2", "--launcher", "plain", "--", "true"]
     done = subprocess.run(
         [*unshare, sys.executable, *words],
-        cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False,
+        cwd=tmp_path, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == status, done.stderr
     assert ("EP432" in done.stderr) == (status == 78)

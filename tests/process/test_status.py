@@ -42,8 +42,9 @@ from entrypoint.system.threads import in_thread
 from tests import TREE, command
 from tests.cluster import free_port
 from tests.command import captured
-from tests.process.bench import Bench, Process, executable, in_loop, until
+from tests.process.bench import Bench, Process, executable, in_loop
 from tests.simulation.world import plans
+from tests.waits import until
 
 pytestmark = pytest.mark.see
 WAITS = 'echo ready >>"$NOTES"; until [ -e "$NOTES.go" ]; do sleep 0.05; done; exit ${STATUS:-0}'
@@ -84,7 +85,7 @@ def running(bench: Bench) -> Iterator[subprocess.Popen[str]]:
     until(lambda: '"phase": "running"' in ask(bench, "--json")[1], "the phase in the record")
     yield process
     go(bench)
-    process.wait(60)
+    process.wait()
     until(lambda: not bench.left(), f"the end of {bench.left()}")
 
 
@@ -115,7 +116,7 @@ def test_while_it_runs_and_after_its_end(bench: Bench, running: subprocess.Popen
     assert status._process_state(replace(process, started=process.started + 1)) == "X"
     assert status._process_state(replace(process, namespace=1)) == "?"
     go(bench)
-    assert running.wait(60) == 7
+    assert running.wait() == 7
     code, out, err = ask(bench)
     assert (code, err) == (7, "")
     ended, after = out.splitlines()
@@ -202,7 +203,7 @@ def test_a_program_that_has_replaced_the_entrypoint(bench: Bench) -> None:
     assert (code, out) == (69, "")
     assert f"EP033 the program is stopped | {what} | " in err
     go(bench)
-    assert program.wait(60) == 7
+    assert program.wait() == 7
     code, out, err = ask(bench)
     assert (code, out) == (69, ""), "its status is not known"
     assert "EP033 the program has ended with a status that the entrypoint does not know" in err
@@ -244,7 +245,7 @@ def test_another_user_learns_nothing_but_whose_it_is(place: Path) -> None:
     path = Path(record_of(f"{place}/run"))
     path.write_text("{}")
     path.chmod(0o600)  # as while the job runs
-    done = captured([sys.executable, "-c", AS_ANOTHER, f"{place}/run"], timeout=60)
+    done = captured([sys.executable, "-c", AS_ANOTHER, f"{place}/run"])
     assert (done.returncode, done.stdout) == (77, ""), done
     said = f"belongs to another user | {path} is owned by 0, this user is 65534 | ask as that user"
     assert said in done.stderr
@@ -268,7 +269,7 @@ try:
 except Exception as error:
     print(type(error).__name__)
 """
-    done = captured([sys.executable, "-c", script], timeout=60)
+    done = captured([sys.executable, "-c", script])
     assert (done.stdout, done.stderr) == ("RefusedError\n", "")
 
 
@@ -372,7 +373,7 @@ entrypoint status; echo "after $?"
     places = map(Path.resolve, (bench.folder, TREE, Path(sys.prefix), Path(sys.base_prefix)))
     needed = [str(place.relative_to("/tmp")) for place in places if place.is_relative_to("/tmp")]
     words = [*alone, "sh", "-c", script, "sh", *needed]
-    done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(words, env=env, capture_output=True, text=True, check=False)
     assert re.search(r"^during 0$", done.stdout, re.M), done
     assert re.search(r"^worker-0 .* running ", done.stdout, re.M), done
     assert re.findall(r"^(before|after) (\d+)$", done.stdout, re.M) == [
@@ -395,7 +396,7 @@ def test_watch_ends_with_the_job_and_says_what_changed(bench: Bench) -> None:
             assert lines[-1], lines
         go(bench)
         rest = watch.stdout.read()
-    assert (watch.wait(60), running.wait(60)) == (7, 7)
+    assert (watch.wait(), running.wait()) == (7, 7)
     assert rest.endswith("exited with 7; exit 7\n")
     assert len([line for line in lines if "running" in line]) == 1, "said once"
 
@@ -416,8 +417,8 @@ def test_watch_shows_that_it_does_not_answer_and_goes_on(
         with watching(bench, "--json", stdout=subprocess.PIPE) as other:
             other.stdout.readline()
             other.send_signal(signal.SIGINT)
-            assert other.wait(60) == 130
-    assert watch.wait(60) == 0
+            assert other.wait() == 130
+    assert watch.wait() == 0
 
 
 def test_watch_goes_on_in_the_next_attempt(bench: Bench) -> None:
@@ -427,8 +428,8 @@ def test_watch_goes_on_in_the_next_attempt(bench: Bench) -> None:
     stalls["ENTRYPOINT_TIMEOUTS_GRACE"] = "1"
     running = bench.start("sh", "-c", program, slots=1, flags=("--restarts", "1"), **stalls)
     until(lambda: record(bench).exists(), "its record")
-    done = captured([*STATUS, "--watch", "--json"], env=bench.env, timeout=60)
-    assert (running.wait(60), done.returncode, done.stderr) == (0, 0, ""), done
+    done = captured([*STATUS, "--watch", "--json"], env=bench.env)
+    assert (running.wait(), done.returncode, done.stderr) == (0, 0, ""), done
     shown = [json.loads(line) for line in done.stdout.splitlines()]
     assert {each["attempt"] for each in shown if "attempt" in each} == {1, 2}
     assert (shown[-1]["phase"], shown[-1]["status"]) == ("ended", 0)
@@ -448,7 +449,7 @@ def test_watch_draws_a_terminal_anew(bench: Bench, running: subprocess.Popen[str
         while select.select([ours], [], [], 30)[0] and (data := os.read(ours, 4096)):
             seen += data
     os.close(ours)
-    assert watch.wait(60) == 7
+    assert watch.wait() == 7
     last = seen.decode().split("\x1b[H")[-1]
     ended = r"ended: EP600 rank \d on \S+ exited with 7; exit 7\x1b\[K\r\n\x1b\[J"
     assert re.fullmatch(ended, last)
@@ -535,11 +536,13 @@ def test_the_port_stays_open_between_attempts(place: Path) -> None:
         assert answer.startswith("HTTP/1.0 200 OK\r\n")
         live.close()
 
-    in_loop(attempt)()
-    assert "entrypoint_attempt" in fetched(spec.metrics.port), "the last state"
-    in_loop(attempt)()
-    assert live._server
-    live._server.server_close()
+    try:
+        in_loop(attempt)()
+        assert "entrypoint_attempt" in fetched(spec.metrics.port), "the last state"
+        in_loop(attempt)()
+    finally:
+        if live._server:
+            live._server.server_close()
 
 
 def test_an_error_in_the_view_ends_no_job(bench: Bench) -> None:
@@ -549,7 +552,7 @@ def test_an_error_in_the_view_ends_no_job(bench: Bench) -> None:
         "observer.JobObserver.saw = lambda *given: 1 / 0\ncli.script()"
     )
     words = ["run", "--launcher", "mpirun", "--", "sh", "-c", "exit 7"]
-    assert bench.popen([sys.executable, "-c", broken, *words], {}).wait(60) == 7
+    assert bench.popen([sys.executable, "-c", broken, *words], {}).wait() == 7
     said = "EP902 internal error: ZeroDivisionError: division by zero | status and metrics"
     assert bench.err.count(f"warning: {said}") == 1
 
@@ -643,7 +646,7 @@ def test_a_port(bench: Bench) -> None:
     assert "hush" not in text
     assert "warning" not in bench.err
     go(bench)
-    assert running.wait(60) == 7
+    assert running.wait() == 7
 
 
 @pytest.mark.promise("metrics are off until asked for, and tell no secret")

@@ -14,7 +14,8 @@ from shlex import split
 
 import pytest
 
-from tests.process.bench import Bench, marked, until
+from tests.process.bench import Bench, marked
+from tests.waits import until
 
 # A rank that notes its SIGTERM and goes on.
 STUBBORN = 'trap \'echo TERM >>"$NOTES"\' TERM; echo ready >>"$NOTES"; while :; do sleep 0.02; done'
@@ -29,7 +30,7 @@ WAITS = 'echo ready >>"$NOTES"; exec sleep 600'
 def stop(process: subprocess.Popen[str], signum: int = signal.SIGTERM) -> int:
     """Its status after the signal."""
     process.send_signal(signum)
-    return process.wait(60)
+    return process.wait()
 
 
 def nothing_left(bench: Bench) -> bool:
@@ -45,7 +46,7 @@ def nothing_left(bench: Bench) -> bool:
 def test_the_bench_sees_what_is_left(bench: Bench) -> None:
     """The control of every `nothing_left`: a process in a session of its own is found."""
     process = bench.popen(["sh", "-c", "setsid sleep 600 & exit 0"])
-    assert process.wait(60) == 0
+    assert process.wait() == 0
     (stray,) = until(
         lambda: [pid for pid, line in bench.left().items() if "sleep 600" in line], "a stray"
     )
@@ -62,10 +63,10 @@ def test_a_launcher_that_sleeps_when_every_rank_has_ended_well_is_ended(bench: B
     asleep, talks = bench.others(2)
     talking = talks.start("true", slots=1, FAKE_HANG="talk")
     sleeping = asleep.start("echo", "said", FAKE_HANG="after")
-    assert sleeping.wait(60) == 0
+    assert sleeping.wait() == 0
     assert asleep.out == "said\nsaid\n"
     assert "EP613 mpirun is still running after all ranks exited; ending it" in asleep.err
-    assert talking.wait(60) == 0
+    assert talking.wait() == 0
     assert talks.out.split() == ["0", "1", "2", "3"]
     assert "is still running" not in talks.err
     assert nothing_left(asleep)
@@ -84,7 +85,7 @@ def test_standard_streams_that_are_closed(closed: str, bench: Bench) -> None:
     """The program did not run, and 71 was said to be its own (issue 25, row 14)."""
     run = [sys.executable, *split("-m entrypoint run --launcher pytorch -- sh -c")]
     run.append('echo x >"$NOTES"; exit 3')
-    assert bench.popen(["sh", "-c", f'exec "$@" {closed}', "sh", *run]).wait(60) == 3
+    assert bench.popen(["sh", "-c", f'exec "$@" {closed}', "sh", *run]).wait() == 3
     assert bench.notes == ["x"]
 
 
@@ -128,7 +129,7 @@ def test_no_core_of_ours_is_written_and_a_rank_s_is(bench: Bench) -> None:
     until(lambda: bench.out == "unlimited\n", "the rank's own limit")
     core.unlink()
     process.send_signal(signal.SIGABRT)
-    assert process.wait(60) == -signal.SIGABRT
+    assert process.wait() == -signal.SIGABRT
     assert list((bench.folder / "cwd").glob("core*")) == []
     until(lambda: not bench.left(), "the end of all")
 

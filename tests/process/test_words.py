@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 
 from entrypoint.output.log import Logger
-from tests.process.bench import Bench, until
+from tests.process.bench import Bench
+from tests.waits import until
 
 RUN = (sys.executable, "-m", "entrypoint", "run", "--launcher", "mpirun", "--slots", "2", "--")
 
@@ -67,7 +68,7 @@ def test_streams_that_cannot_be_written(how: str, bench: Bench, gone: int) -> No
             "no reader of stderr": (subprocess.DEVNULL, gone),
             "a full disk": (subprocess.DEVNULL, full.fileno()),
         }[how]
-        assert start(bench, 'echo ran >>"$NOTES"; exit 7', out, err).wait(60) == 7
+        assert start(bench, 'echo ran >>"$NOTES"; exit 7', out, err).wait() == 7
     assert bench.notes[0] == "ran"
 
 
@@ -85,14 +86,14 @@ def test_nobody_reads_stderr(bench: Bench) -> None:
         process = start(bench, "echo ready >>$NOTES; exec sleep 600", subprocess.DEVNULL, write)
         until(lambda: bench.notes == ["ready", "ready"], "two ranks")
         process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 143
+        assert process.wait() == 143
 
 
 def test_no_stderr_at_all(bench: Bench) -> None:
     """What `2>&-` closes: our words go nowhere, and into no file that gets its number."""
     done = subprocess.run(
         ["sh", "-c", '"$@" 2>&-', "sh", *RUN, "sh", "-c", "exit 7"],
-        cwd=bench.folder / "cwd", env=bench.env, stdout=subprocess.PIPE, check=False, timeout=60,
+        cwd=bench.folder / "cwd", env=bench.env, stdout=subprocess.PIPE, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (7, b"")
 
@@ -122,7 +123,7 @@ def test_a_line_of_ours_is_not_put_behind_a_progress_bar(bench: Bench) -> None:
     started += [
         benches[name].start("sh", "-c", f"{text}; exit 7", slots=1) for name, text in ends.items()
     ]
-    assert [process.wait(60) for process in started] == [7] * 4
+    assert [process.wait() for process in started] == [7] * 4
     assert benches["on stdout"].out == "50%"
     for name, one in benches.items():
         shown = one.out if name == "in one" else one.err

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster import until
 from tests.containers import kill
 from tests.faults.faultjob import Job, Make
 from tests.restarts.train import EVERY, reference
+from tests.waits import until
 
 HOSTS = [f"worker-{rank}" for rank in range(5)]
 WORKING, LOST = 4, "worker-2"
@@ -76,7 +76,7 @@ def agree(job: Job) -> None:
 )
 def test_the_spare_takes_the_place_of_a_killed_worker(begin: Begin, launcher: str) -> None:
     job = begin(launcher)
-    until(lambda: any(step > 2 * EVERY for step, _ in losses(job)), SECONDS, "it trains")
+    until(lambda: any(step > 2 * EVERY for step, _ in losses(job)), "it trains")
     assert {host for _, host, _, _ in starts(job)} == {*HOSTS[:WORKING]}, job.logs()
     kill(job.boxes[LOST])
     survivors = [host for host in HOSTS if host != LOST]

@@ -8,21 +8,15 @@ from collections.abc import Mapping
 from shlex import split
 
 from tests import TREE
-from tests.cluster import until
 from tests.containers import container, docker, engine, inspect, logs, new_network, remove
+from tests.waits import until
 
 IMAGE = "entrypoint-slurm:dev"
 NODES = ["node-1", "node-2"]
 _OVER = {
-    "COMPLETED",
-    "FAILED",
-    "CANCELLED",
-    "TIMEOUT",
-    "NODE_FAIL",
-    "BOOT_FAIL",
-    "OUT_OF_MEMORY",
+    "COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "BOOT_FAIL", "OUT_OF_MEMORY",
     "DEADLINE",
-}
+}  # fmt: skip
 # As docs/how-to/slurm.md says it; $1 is the spec, the rest are options of `deploy`.
 _SUBMIT = (
     '(umask 077; openssl rand -hex 32 >secret); entrypoint deploy slurm --spec "$@" >job.sh; sbatch'
@@ -80,12 +74,11 @@ class Slurm:
             "exec", "-u", "ma-user", "-w", where, self.boxes["control"], *words, check=check
         )
 
-    def idle(self, seconds: float = 90) -> None:
+    def idle(self) -> None:
         """Wait until both nodes can take a job."""
         ask = ("sinfo", "--noheader", "--Node", "--format=%T")
         until(
             lambda: self.run(*ask, check=False).split() == ["idle"] * len(NODES),
-            seconds,
             "both nodes are idle",
         )
 
@@ -141,10 +134,9 @@ class Job:
     def files(self) -> list[str]:
         return self.slurm.run("ls", where=self.folder).split()
 
-    def says(self, words: str, times: int = 1, seconds: float = 120) -> None:
+    def says(self, words: str, times: int = 1) -> None:
         until(
             lambda: self.log().count(words) >= times,
-            seconds,
             f"job {self.number} says '{words}' {times} times",
         )
 
@@ -154,8 +146,8 @@ class Job:
     def is_over(self) -> bool:
         return self.show()["JobState"] in _OVER
 
-    def ends(self, seconds: float = 150) -> tuple[str, str]:
+    def ends(self) -> tuple[str, str]:
         """Its state and its exit code, in Slurm's words, once it is over."""
-        until(self.is_over, seconds, f"job {self.number} is over")
+        until(self.is_over, f"job {self.number} is over")
         seen = self.show()
         return seen["JobState"], seen["ExitCode"]

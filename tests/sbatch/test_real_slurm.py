@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.cluster import until
 from tests.containers import container
 from tests.rows import agrees, expected, places
 from tests.sbatch.realslurm import IMAGE, NODES, Job, Slurm
+from tests.waits import until
 
 __all__ = ["IMAGE"]  # which these tests need
 pytestmark = pytest.mark.timeout(400)
@@ -150,7 +150,7 @@ def test_ranks_have_their_grace(
 @pytest.mark.control("a real Slurm runs, stops, requeues and limits jobs as the batch script says")
 @pytest.mark.slurm("4", "rank 3 exits with 7, torchrun")
 def test_the_failing_rank_s_status_is_the_job_s(submit: Submit, seen: Seen) -> None:
-    fails = """sh, -c, 'test "$RANK" != 3 || exit 7; exec sleep 100'"""
+    fails = """sh, -c, 'test "$RANK" != 3 || exit 7; exec sleep 600'"""
     job = submit(launcher="torchrun", command=fails)
     state, code = job.ends()
     assert (state, code) == ("FAILED", "7:0")
@@ -164,7 +164,7 @@ def test_a_job_outlives_a_node(slurm: Slurm, submit: Submit, seen: Seen) -> None
     trains(job)
     slurm.kill(NODES[1])
     try:
-        until(lambda: job.show()["Restarts"] == "1", 120, "the job is requeued")
+        until(lambda: job.show()["Restarts"] == "1", "the job is requeued")
     finally:
         slurm.boot(NODES[1])
     goes_on(job)

@@ -8,7 +8,6 @@ import pwd
 import shutil
 import socket
 import subprocess
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from entrypoint.base.model import Device, Facts, Plan, Site, Topology
 from entrypoint.plan.topology import build
 from entrypoint.spec import JobSpec, load
 from entrypoint.system import keys
+from tests.waits import until
 
 SSHD = shutil.which("sshd", path="/usr/sbin:/usr/local/sbin")
 NEEDED = [name for name, there in (("sshd", SSHD), ("ssh", shutil.which("ssh"))) if not there]
@@ -109,24 +109,17 @@ class Door:
                 stderr=log,
                 stdin=subprocess.DEVNULL,
             )
-        deadline = time.monotonic() + 20
-        while b"Server listening" not in self.log.read_bytes():
-            assert self.process.poll() is None, self.log.read_text()
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        until(self._listens, "sshd")
 
-    def ssh(
-        self, *words: str, config: str = "", seconds: float = 20
-    ) -> subprocess.CompletedProcess[str]:
+    def _listens(self) -> bool:
+        assert self.process.poll() is None, self.log.read_text()
+        return b"Server listening" in self.log.read_bytes()
+
+    def ssh(self, *words: str, config: str = "") -> subprocess.CompletedProcess[str]:
         """`ssh` as a job would start it; options before the host's name go first."""
         argv = ["ssh", "-F", config or str(self.folder / "ssh_config"), *words]
         return subprocess.run(
-            argv,
-            capture_output=True,
-            text=True,
-            timeout=seconds,
-            stdin=subprocess.DEVNULL,
-            check=False,
+            argv, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False
         )
 
     def close(self) -> None:

@@ -61,7 +61,7 @@ def said(folder: Path, words: list[str], env: dict[str, str]) -> tuple[int, str]
     }
     done = subprocess.run(
         [sys.executable, "-m", "entrypoint", *words], env={**base, **env}, cwd=folder,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60, check=False,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
     )  # fmt: skip
     return done.returncode, done.stdout.decode("utf-8", "surrogateescape")
 

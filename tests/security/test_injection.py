@@ -89,7 +89,7 @@ def run(folder: Path, spec: str, *flags: str) -> list[str]:
     (folder / "job.yaml").write_text(spec, encoding="utf-8")
     done = subprocess.run(
         [sys.executable, "-m", "entrypoint", "run", "--spec", "job.yaml", *flags],
-        cwd=folder, env=clean_environment(), capture_output=True, check=False, timeout=60,
+        cwd=folder, env=clean_environment(), capture_output=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr.decode()
     return done.stdout.decode("utf-8", "surrogateescape").split("\0")[:-1]

@@ -15,9 +15,9 @@ from shlex import split
 
 import pytest
 
-from tests.cluster import until
 from tests.containers import container, docker, engine, inspect, logs, wait
 from tests.image.boxes import Pair, said, started, write
+from tests.waits import until
 
 HERE = Path(__file__).parent
 PORT = 36666
@@ -47,7 +47,7 @@ JOB = split("-e ENTRYPOINT_NAME=known-job -e ENTRYPOINT_TIMEOUTS_PEERS=90")
 
 def up(pair: Pair) -> None:
     """Wait until both ranks of the job run."""
-    until(lambda: pair.logs().count("rank is up\n") == 2, 60, "two ranks")
+    until(lambda: pair.logs().count("rank is up\n") == 2, "two ranks")
 
 
 def go(pair: Pair) -> None:
@@ -71,14 +71,13 @@ def test_a_nosy_pod_gets_nothing(image: str) -> None:
         arguments = ("/nosy/nosy.py", "worker-0,worker-1", str(PORT), "known-job")
         with started(image, *arguments, options=words) as nosy:
             # before the job is there, while it starts, and while it runs
-            until(lambda: "at it" in logs(nosy), 20, logs(nosy))
+            until(lambda: "at it" in logs(nosy), logs(nosy))
             pair.start_both("python", "-c", LOOP)
             up(pair)
             before = [inspect(box)["State"]["Pid"] for box in pair.boxes.values()]
             rounds = logs(nosy).count("a round")
             until(
                 lambda: logs(nosy).count("a round") >= rounds + 2,
-                90,
                 "two rounds through every port with the ranks up",
             )
             after = [inspect(box)["State"]["Pid"] for box in pair.boxes.values()]
@@ -192,7 +191,7 @@ def test_the_users_own_ssh_files_are_not_touched(image: str, folder: Path) -> No
         with subprocess.Popen(
             ["docker", "exec", pair.boxes[0], "timeout", "20", "ssh", "worker-1", "id"]
         ) as control:
-            until(lambda: "config" in _readers(folder), 15, "plain ssh reading its config")
+            until(lambda: "config" in _readers(folder), "plain ssh reading its config")
             control.kill()
         go(pair)
         assert sorted(path.name for path in folder.iterdir()) == sorted(FILES)

@@ -17,7 +17,7 @@ import pytest
 
 from entrypoint.base.secret import hides, masked, masked_words
 from tests import command
-from tests.cluster import SECRET, Make, until
+from tests.cluster import SECRET, Make
 from tests.command import captured
 from tests.security.door import needs_ssh
 from tests.security.planted import (
@@ -32,6 +32,7 @@ from tests.security.planted import (
     environment,
     leaks,
 )
+from tests.waits import until
 
 WORDS = [
     "python3",
@@ -182,7 +183,7 @@ def test_a_running_job_shows_no_secret(cluster: Make) -> None:
     extra |= {"ENTRYPOINT_SPEC": str(job.folder / "job.yaml"), "FOLDER": str(job.folder)}
     job.start_all(sys.executable, "-c", PROGRAM, *wanted, env=extra)
     try:
-        until(lambda: len(list(job.folder.glob("up-*"))) == 2, 60, f"two ranks\n{job.both()}")
+        until(lambda: len(list(job.folder.glob("up-*"))) == 2, f"two ranks\n{job.both()}")
         ours = [entry for entry in processes() if os.fsencode(job.folder) in entry[1] + entry[2]]
         lines = [line for _, line, _ in ours]
         assert any(b"mpirun" in line or b"prterun" in line for line in lines)

@@ -12,15 +12,9 @@ from entrypoint.job.membership.team import Team
 from entrypoint.plan.members import is_team, team_of, working
 
 JOB = Topology(
-    job="job",
-    nodes=tuple(Node(rank, f"h{rank}", 1, index=rank) for rank in range(5)),
-    me=0,
-    platform="local",
-    device=Device("cpu", 0, "none"),
-    run_dir="/run",
-    user="root",
-    spares=2,
-)
+    job="job", nodes=tuple(Node(rank, f"h{rank}", 1, index=rank) for rank in range(5)), me=0,
+    platform="local", device=Device("cpu", 0, "none"), run_dir="/run", user="root", spares=2,
+)  # fmt: skip
 ALL = frozenset(range(5))
 ECC = Cause("gpu-ecc", "root", "device", "elsewhere", "high", "ECC", node="worker-1 (h1)")
 

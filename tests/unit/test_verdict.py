@@ -14,15 +14,9 @@ from entrypoint.job import messages
 from tests.unit.machine import Node, logged, sent
 
 ECC = Cause(
-    "gpu-ecc",
-    "root",
-    "device",
-    "elsewhere",
-    "high",
-    "{device} reported an uncorrectable ECC error",
-    device="GPU 2",
-    rank="rank 4",
-)
+    "gpu-ecc", "root", "device", "elsewhere", "high",
+    "{device} reported an uncorrectable ECC error", device="GPU 2", rank="rank 4",
+)  # fmt: skip
 LOST_PEER = Cause(
     "peer-lost", "cascade", "peer", "unknown", "high", "a peer was lost", rank="rank 0"
 )

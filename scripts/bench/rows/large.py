@@ -15,7 +15,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.cluster import Cluster, clean_environment, until
+from tests.cluster import Cluster, clean_environment
+from tests.waits import until
 
 from ..engine import HERE, Failed, Tree, keygen, tail
 from ..figures import Goal
@@ -116,7 +117,7 @@ class _Leader:
     def await_ranks(self) -> float:
         """Return the seconds from the leader's start to its program's."""
         mark = self.folder / "begun"
-        until(lambda: mark.exists() or self.process.poll() is not None, 600, "the roll call")
+        until(lambda: mark.exists() or self.process.poll() is not None, "the roll call", 600)
         if not mark.exists():
             raise Failed(f"no roll call: {tail(self.job.both())}")
         return mark.stat().st_mtime - self.begun
@@ -125,7 +126,7 @@ class _Leader:
         """Silence a worker; return the seconds until the leader says that it is lost."""
         self.workers[-1].send_signal(signal.SIGUSR2)
         begun = time.monotonic()
-        until(lambda: " is lost: nothing heard" in self.job.err(), 60, "a worker is lost")
+        until(lambda: " is lost: nothing heard" in self.job.err(), "a worker is lost")
         return time.monotonic() - begun
 
     def ends(self, signum: int, released: int, status: int) -> float:
