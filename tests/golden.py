@@ -32,6 +32,7 @@ from entrypoint import spec as specs
 from entrypoint.base.model import EnvVar, Facts, File, Interface, Plan
 from entrypoint.plan import rendered, settle
 from entrypoint.spec import JobSpec
+from tests.unit import transcripts
 
 CASES = Path(__file__).resolve().parent / "launchers"
 COMPLETE = Path(__file__).resolve().parent / "rendered"
@@ -229,7 +230,8 @@ def _variable(var: EnvVar) -> str:
 
 
 def main() -> None:
-    """Rewrite every expect.yaml, and the complete files of launchers' templates."""
+    """Rewrite every expect.yaml, the complete files of launchers' templates, and the transcripts."""
+    transcripts.main()
     for case in cases():
         (case / "expect.yaml").write_text(expectation(case), encoding="utf-8")
     for old in written() - golden().keys():

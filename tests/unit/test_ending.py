@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from entrypoint.base.model import Outcome
-from entrypoint.base.values import replace
 from entrypoint.job import actions, events, messages
 from tests.unit.machine import Node, ends, logged, sent, starts
 
@@ -80,37 +79,6 @@ def test_its_time_is_over_at_that_second() -> None:
     job.stopped(0, 1, 2)
     job.now += 1.0
     assert sent(job.told(events.OutputProgress(100, True)), messages.Release)
-
-
-def test_a_leader_that_was_suspended_asks_all_nodes_once_before_it_decides() -> None:
-    """They may have counted it as lost meanwhile."""
-    job = Running()
-    job.now += 40.0
-    job.told(events.TimerFired())
-    job.hears(FAILED, sender=2)
-    job.now += 0.5
-    asked = sent(job.told(events.TimerFired()), messages.Ping)
-    (number,) = {each.message.number for each in asked} - {0}
-    assert job.reason == ""
-    job.answer(number, 0, 1, 2)
-    assert job.reason == "EP600 rank 4 on worker-2 (c) exited with 7"
-
-
-@pytest.mark.parametrize(
-    ("why", "reason", "has_cause"),
-    [
-        ("", "EP603 worker-0 (a) was suspended for 37s, and its peers wait for 15s", False),
-        ("it sent nonsense", "EP602 worker-1 (b) is lost: it sent nonsense", True),
-    ],
-)
-def test_a_node_is_not_to_blame_for_a_loss_after_the_leader_was_suspended(
-    why: str, reason: str, has_cause: bool
-) -> None:
-    """Unless something else is known of it."""
-    job = Running()
-    job.now += 40.0
-    job.told(events.SessionLost(1, why))
-    assert (job.reason, job.outcome.cause is not None) == (reason, has_cause)
 
 
 @pytest.mark.parametrize(
@@ -187,24 +155,6 @@ def test_a_node_that_comes_back_is_awaited_again_at_the_end(has_started: bool) -
         assert bool(sent(done, messages.ReleaseFailedRanks)) == goes_on
 
 
-@pytest.mark.parametrize("before", [False, True])
-def test_a_killed_rank_is_the_cause_once_every_node_has_answered_twice(before: bool) -> None:
-    """Unless another one had failed before it."""
-    job = Running()
-    job.hears(KILLED, sender=2)
-    job.answer(1, 0, 1, 2)
-    job.answer(2, 0, 1)
-    assert job.reason == ""
-    if before:
-        job.hears(*ends(3, status=7), sender=1)
-    job.answer(2, 2)
-    assert job.reason == (
-        "EP600 rank 3 on worker-1 (b) exited with 7"
-        if before
-        else "EP601 rank 4 on worker-2 (c) exited with 137 (128 + SIGKILL)"
-    )
-
-
 def test_a_node_that_does_not_answer_delays_that_for_a_moment_only() -> None:
     job = Running()
     job.hears(KILLED, sender=2)
@@ -218,24 +168,6 @@ def test_a_killed_rank_ends_the_others_soon(status: int, seconds: float) -> None
     job = Running()
     job.hears(*ends(4, status=status), sender=2)
     assert job.until(messages.Stop) == pytest.approx(seconds)
-
-
-@pytest.mark.parametrize(("again", "grace"), [(False, 30.0), (True, 0)])
-def test_ranks_get_the_grace_unless_the_stop_is_forced(again: bool, grace: float) -> None:
-    stopped = Running().told(events.Signalled(15, again=again))
-    assert sent(stopped, messages.Stop) == [
-        actions.Send(node, messages.Stop(grace)) for node in range(3)
-    ]
-    alone = Node(me=1).told(events.Signalled(15, again=again))
-    assert actions.Send(1, messages.Stop(grace)) in alone
-
-
-def test_a_worker_that_is_told_to_stop_before_the_start_says_so() -> None:
-    node = Node(me=1)
-    node.hears(node.hello, sender=0)
-    said = node.told(events.Signalled(15))
-    failed = messages.Failed(143, "EP611 this node was ended by SIGTERM (143)", False, stop=True)
-    assert actions.Send(0, failed) in said
 
 
 def test_a_node_that_may_be_frozen_has_time_to_hear_the_result() -> None:
@@ -299,60 +231,6 @@ def test_a_leader_that_does_nothing_holds_it_up_for_two_seconds() -> None:
         done = node.told(events.TimerFired())
     assert END in done
     assert node.now - begun == pytest.approx(LIMIT), "whatever comes meanwhile"
-
-
-def test_without_a_session_it_leaves_at_once() -> None:
-    node = Node(me=1)
-    node.told(events.Signalled(15))
-    assert has_ended(node.hears(messages.Stopped()))
-
-
-@pytest.mark.parametrize(("last", "status"), [("refuse", 78), ("sigterm", 143)])
-def test_other_last_words_are_waited_for_as_well(last: str, status: int) -> None:
-    node = Node(me=1, launcher="torchrun")
-    hello = node.hello if last == "sigterm" else replace(node.hello, launcher="mpirun")
-    said = node.hears(hello, sender=0)
-    if last == "sigterm":
-        said = node.told(events.Signalled(15))
-    kinds = {type(each.message) for each in said if isinstance(each, actions.Send)}
-    assert kinds & {messages.Reject, messages.Failed}
-    assert not has_ended(node.hears(messages.Stopped()))
-    (ended,) = [each for each in node.told(events.SessionLost(0)) if has_ended([each])]
-    assert ended.outcome.status == status
-
-
-def test_a_second_signal_kills_what_is_being_stopped() -> None:
-    done = worker().told(events.Signalled(15, again=True))
-    assert done[:2] == [actions.Send(0, messages.ForceStop()), actions.Send(1, messages.Stop(0))]
-
-
-def test_the_leader_keeps_its_sessions_until_its_end() -> None:
-    """The workers stay as long, or 2 s; one that leaves earlier is not called again."""
-    node = Node(launcher="torchrun").start()
-    for sender in range(3):
-        ended = messages.Ended(0, "torchrun", "torchrun exited with 0", (), True)
-        node.hears(ended, sender=sender)
-    assert node.hears(messages.Goodbye(), sender=1)[1:] == []
-    assert node.told(events.SessionLost(1)) == []
-    assert has_ended(node.hears(messages.Goodbye(), sender=2))
-
-
-def test_one_that_leaves_and_was_not_released_is_lost() -> None:
-    node = Node(launcher="torchrun").start()
-    done = node.hears(messages.Goodbye())
-    assert actions.CloseSession(1) in done
-    assert node.outcome.status == 75
-    assert "EP602 worker-1 (b) is lost" in node.outcome.reason
-
-
-def test_one_that_is_told_to_stop_before_the_start_is_called_again() -> None:
-    node = Node()
-    node.answers(1)
-    done = node.hears(messages.Failed(143, "EP611", False, stop=True))
-    assert [each for each in done if isinstance(each, (actions.CloseSession, actions.Call))] == [
-        actions.CloseSession(1),
-        actions.Call(1),
-    ]
 
 
 class First(Node):
@@ -447,20 +325,6 @@ def test_a_worker_that_has_lost_the_leader_decides_for_all(says: bool) -> None:
     assert release.status == (75 if says else 7)
 
 
-@pytest.mark.parametrize(("node", "number"), [(1, 75), (0, 0)])
-def test_a_success_is_none_if_a_node_is_lost_before_it_is_told(node: int, number: int) -> None:
-    job = Running()
-    for sender in range(3):
-        job.hears(*ends(2 * sender, 2 * sender + 1), sender=sender)
-    job.hears(messages.Ended(0, "mpirun", "mpirun exited with 0", (), False), sender=0)
-    if node:
-        job.told(events.SessionLost(node, "its session ended"))
-    job.stopped(0, 1, 2)
-    job.told(events.LaunchersGone())
-    release = next(each.message for each in sent(job.done, messages.Release))
-    assert release.status == number
-
-
 @pytest.mark.promise(
     "a node whose own program has failed believes no success", control="its case with 0"
 )
@@ -476,35 +340,3 @@ def test_a_worker_that_knows_of_its_own_failed_program_believes_no_success(
     assert ("release of a success after a failure there" in node.machine.outcome.reason) == bool(
         end
     )
-
-
-@pytest.mark.parametrize("stop", [False, True])
-def test_a_worker_whose_session_ends_after_its_own_failure_ends_with_that(stop: bool) -> None:
-    """With restarts, too: its leader has ended with it. A stop is no failure."""
-    node = Node(1, restarts=2)
-    node.hears(node.hello, messages.Start(1), sender=0)
-    if stop:
-        node.told(events.Signalled(15))
-    else:
-        node.told(events.Faulted(Outcome(71, "its sshd ended")))
-    node.told(events.SessionLost(0))
-    node.hears(messages.Stopped())
-    (done,) = [each.outcome for each in node.done if isinstance(each, actions.EndNode)]
-    assert (done.status, done.again) == (143 if stop else 71, False)
-
-
-def test_a_first_success_stands_against_a_loss_but_not_against_an_earlier_failure() -> None:
-    for failed, lost in ((0, True), (0, False), (1, True), (1, False)):
-        job = Node(launcher="torchrun", success="first").start()
-        job.hears(messages.Ended(0, "torchrun", "torchrun exited with 0", (), True), sender=0)
-        for number in (1, 2):
-            job.hears(messages.Pong(0.0, number), sender=0)
-            job.hears(messages.Pong(0.0, number, failed), sender=1)
-        if lost:
-            assert job.machine.outcome is None, "worker-2 has not answered"
-            job.told(events.SessionLost(2, "its session ended"))
-        if not lost:
-            job.hears(messages.Ended(7, "torchrun", "torchrun exited with 7", (), True), sender=1)
-            for number in (1, 2) if not failed else ():
-                job.hears(messages.Pong(0.0, number), sender=2)
-        assert job.machine.outcome.status == (75 if failed and lost else 7 * failed)

@@ -14,7 +14,7 @@ from entrypoint.job import actions, events, messages
 from entrypoint.job.history import History
 from entrypoint.job.leader import Leader
 from entrypoint.plan import settle
-from tests.unit.machine import FACTS, Node, ends, starts
+from tests.unit.machine import FACTS, Node, starts
 
 
 def ended(status: int) -> messages.Ended:
@@ -32,17 +32,6 @@ def running(*ranks: int, **settings: Any) -> Node:
 
 def reason(node: Node) -> str:
     return f"{node.outcome.status} {node.outcome.reason}"
-
-
-def test_ranks_that_do_not_start_in_time_end_the_job() -> None:
-    node = running(0, 1, timeouts="{launch: 5}")
-    node.waits(4)
-    assert node.outcome is None
-    node.waits(2)
-    assert reason(node).startswith(
-        "75 EP605 mpirun has started 2 of 6 ranks | 2 ranks on 1 node: worker-0 (a) 0-1 within 5s | "
-    )
-    assert reason(node).endswith("or wait longer: ENTRYPOINT_TIMEOUTS_LAUNCH")
 
 
 @pytest.mark.promise(
@@ -69,40 +58,6 @@ def test_a_node_without_a_rank_is_a_mistake_unless_the_user_places_the_ranks(
     assert node.outcome is None if not what else reason(node) == f"78 EP604 {what} | {do}"
 
 
-def test_a_launcher_that_ends_well_and_has_started_too_few_ranks_was_told_so() -> None:
-    node = running(0, 1)
-    node.hears(ended(0), sender=0)
-    node.waits(2)
-    assert reason(node) == (
-        "78 EP606 mpirun exited with 0 and has started 2 of 6 ranks | 2 ranks on 1 node: worker-0 (a)"
-        " 0-1 | -np is 6 by the slots of all nodes: make sure that launcher_args and the like do not"
-        " change that"
-    )
-
-
-def test_a_launcher_that_ends_well_before_the_end_of_a_rank_is_heard_of_is_no_success() -> None:
-    node = running(*range(6))
-    for rank in (0, 1, 2, 3, 5):
-        node.hears(*ends(rank), sender=rank // 2)
-    node.hears(ended(0), sender=0)
-    assert node.outcome is None, "the last report may be on its way"
-    node.waits(2)
-    assert reason(node) == (
-        "75 EP607 mpirun exited with 0, and no end was reported for rank 4 on worker-2 (c)"
-    )
-
-
-def test_a_launcher_that_fails_after_a_rank_leaves_others_their_time_to_report() -> None:
-    """A rank often exits with 1 only because another one failed."""
-    node = running(*range(6))
-    node.hears(*ends(0, status=1), sender=0)
-    node.hears(ended(1), sender=0)
-    assert node.outcome is None
-    node.hears(*ends(5, status=7), sender=2)
-    node.waits(1)
-    assert reason(node) == "7 EP600 rank 5 on worker-2 (c) exited with 7"
-
-
 @pytest.mark.parametrize(
     ("status", "why", "said"),
     [
@@ -125,15 +80,6 @@ def test_a_daemon_that_was_killed_ends_the_job_at_once(
         assert f"EP608 mpirun's daemon orted on worker-1 (b) exited with {status}" in reason(node)
 
 
-def test_the_launcher_s_agent_gets_the_status_of_its_daemon_s_start() -> None:
-    node = Node().start()
-    done = node.told(events.DaemonWanted(1, "orted -x"))
-    assert done == [actions.Send(1, messages.StartDaemon("orted -x"))]
-    assert actions.AnswerAgent(1, 0) in node.hears(messages.DaemonStarted(0))
-    refused = node.told(events.DaemonWanted(2, ""))
-    assert refused == [actions.AnswerAgent(2, 255)], "as where ssh cannot log in"
-
-
 @pytest.mark.parametrize(
     ("status", "said"),
     [
@@ -149,13 +95,6 @@ def test_a_daemon_that_could_not_start_is_why_the_launcher_failed(status: int, s
     node.hears(ended(1), sender=0)
     node.waits(2)
     assert reason(node) == said
-
-
-def test_the_agent_of_a_lost_node_ends_as_where_ssh_cannot_log_in() -> None:
-    """Else the launcher would wait for that node's daemon."""
-    node = Node().start()
-    node.told(events.DaemonWanted(1, "orted -x"))
-    assert actions.AnswerAgent(1, 255) in node.told(events.SessionLost(1, "its session ended"))
 
 
 def leader_of(hosts: str, launcher: str) -> Leader:

@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 from entrypoint import spec
-from entrypoint.job import actions, events, messages
+from entrypoint.job import events, messages
 from entrypoint.job.history import History
 from entrypoint.job.leader import Leader
 from entrypoint.plan import settle
-from tests.unit.machine import FACTS, Node, logged, sent
+from tests.unit.machine import FACTS, logged
 
 SIGNAL = messages.Signal("SIGUSR1")
-
-
-def test_a_signal_reaches_the_ranks_of_every_node_once() -> None:
-    """Slurm sends it to every node at once."""
-    node = Node(launcher="torchrun").start()
-    done = node.hears(SIGNAL, sender=1) + node.hears(SIGNAL, sender=2)
-    assert sent(done) == [actions.Send(rank, SIGNAL) for rank in range(3)]
-    assert logged(done) == ["SIGUSR1 of worker-1 (b): passed on to the ranks of every node"]
 
 
 def test_a_job_of_one_node_speaks_of_its_ranks_alone() -> None:

@@ -23,7 +23,7 @@ from entrypoint.job.rollcall import two_leaders
 from entrypoint.job.waits import SURE, Misdirected
 from entrypoint.job.worker import Worker
 from entrypoint.plan import settle
-from tests.unit.machine import FACTS, Node, logged, sent
+from tests.unit.machine import FACTS, Node, logged
 
 HOSTS = ("a", "b", "c")
 
@@ -92,14 +92,6 @@ def test_a_call_of_another_job_is_answered_with_that(rank: int) -> None:
     assert node.outcome is None
 
 
-def test_a_call_of_another_leader_does_not_end_a_job_that_has_started() -> None:
-    node = Node().start()
-    done = node.told(events.LeaderCalled(node.hello))
-    assert done == [actions.Answer(messages.Taken(messages.RUNS))]
-    node.waits(30)
-    assert node.outcome is None
-
-
 # --------------------------------------------------------------------------------------------------
 # Answers
 
@@ -130,36 +122,6 @@ def test_an_answer_brings_all_that_a_node_reports(
 # Who is missing
 
 
-def test_a_name_without_an_address_is_shown_and_ends_the_roll_call() -> None:
-    node = Node(timeouts="{peers: 5}")
-    node.told(events.NameState("a", "no address yet"))
-    assert actions.ShowWaiting("the name a", "no address yet", peers=False) in node.done
-    node.waits(6)
-    assert node.outcome == Outcome(
-        69, "EP502 this node's own name has no address after 5s | a | make sure that DNS knows it"
-    )
-
-
-def rejected(node: int) -> events.Rejected:
-    return events.Rejected(node, "EP504 the nodes disagree on toolkit", "c has 2.0", "one image")
-
-
-@pytest.mark.parametrize(
-    ("here", "also"), [([1], ""), ([], "; also missing: worker-1 (b, not reached yet)")]
-)
-def test_a_node_that_disagrees_is_named_with_those_that_are_missing(
-    here: list[int], also: str
-) -> None:
-    node = Node()
-    node.answers(*here)
-    node.told(rejected(2))
-    assert (node.outcome is None) == (not here), "another one may disagree, too"
-    node.waits(3)
-    assert node.outcome == Outcome(
-        78, f"EP504 the nodes disagree on toolkit | c has 2.0{also} | one image"
-    )
-
-
 @pytest.mark.parametrize("is_ours", [False, True])
 def test_a_peer_that_is_not_the_one_called_is_a_mistake_after_ten_seconds(is_ours: bool) -> None:
     """Of another job, or another node of this one, which counts from its own first answer."""
@@ -177,22 +139,6 @@ def test_a_peer_that_is_not_the_one_called_is_a_mistake_after_ten_seconds(is_our
         "EP503 worker-1 (b) does not belong to this job | another key; also missing: worker-2 (c, no DNS) |"
         " give all nodes" in node.outcome.reason
     ) or is_ours
-
-
-def test_a_second_leader_is_rejected_and_this_one_ends() -> None:
-    """Its list of hosts has another order."""
-    node = Node()
-    node.told(events.NameState("a", ""))
-    answer = messages.Taken("that is worker-0 of this job")
-    assert node.told(events.LeaderCalled(node.hello)) == [actions.Answer(answer)], "for worker-1"
-    done = node.told(events.LeaderCalled(replace(node.hello, hosts=("b", "a", "c"))))
-    (answer,) = [each.message for each in done if isinstance(each, actions.Answer)]
-    assert answer.summary == "EP504 two nodes act as worker-0"
-    assert answer.detail == (
-        "worker-0 (a) has a, b, c; worker-0 (b) has b, a, c; they first differ in entry 0: a, b"
-    )
-    node.waits(30)
-    assert node.outcome.status == 78
 
 
 def test_two_leaders_with_the_same_hosts_have_one_index() -> None:
@@ -269,18 +215,6 @@ def test_a_session_with_a_call_for_another_node_may_be_replaced() -> None:
     assert node.machine.busy(node.hello, node.now) == ""
 
 
-def test_a_worker_says_in_what_it_differs_from_its_leader() -> None:
-    node = Node(me=1, launcher="mpirun")
-    done = node.hears(replace(node.hello, launcher="torchrun"), sender=0)
-    rejection = messages.Reject(
-        "EP504 the nodes disagree on launcher",
-        "worker-1 (b) has mpirun; worker-0 (a) has torchrun",
-        "give all nodes the same image and the same spec",
-    )
-    sends = sent(done)
-    assert [each.message for each in sends if not each.node] == [rejection]
-
-
 @pytest.mark.parametrize(
     ("refused", "why", "also", "hint"),
     [
@@ -338,32 +272,6 @@ def test_a_worker_says_which_part_it_has_in_the_start(
     node = Node(me=2, launcher=launcher, spares=spares)
     done = node.hears(replace(node.hello, rank=2), messages.Start(1), sender=0)
     assert logged(done) == [f"worker-0 (a) has reached all nodes; {role}"]
-
-
-@pytest.mark.parametrize(
-    ("settings", "here", "said"),
-    [
-        ({}, [1, 2], "all 3 nodes are here, 6 slots, after 0.0s"),
-        ({"spares": 1}, [1, 2], "all 3 nodes are here, 1 spare among them, 4 slots, after 0.0s"),
-        ({"launcher": "elastic"}, [1], "2 of 3 nodes are here, 4 slots, after 30.0s"),
-    ],
-)
-def test_a_leader_says_how_many_nodes_are_here(
-    settings: dict[str, Any], here: list[int], said: str
-) -> None:
-    node = Node(**settings)
-    node.answers(*here)
-    node.waits(30)  # timeouts.join
-    assert actions.Log(said) in node.done
-
-
-def test_an_elastic_job_starts_with_enough_nodes_when_the_roll_call_ends() -> None:
-    """Even if others had more time to join."""
-    node = Node(launcher="elastic", timeouts="{peers: 5, join: 60}")
-    node.answers(1)
-    node.waits(6)
-    assert node.outcome is None
-    assert node.is_prepared
 
 
 @pytest.mark.fault("16", "clocks minutes apart", launcher="all")

@@ -1,0 +1,167 @@
+"""Transcripts: what a machine answers to what it is told, as a story in tests/transcripts/.
+
+A story begins with a line `## TITLE`. Below it are blocks: commands, a line `----`, and what the
+machine has answered; `#` begins a comment. What stands above the first story comes before each.
+`make golden` writes the answers anew.
+
+    leader {launcher: elastic}     this node is the leader of a, b, c (machine.py); its settings
+    worker {me: 2}                 this node is a worker
+    answer 1 2                     these nodes answer the roll call
+    prepared                       this node's files are written
+    wait 2                         seconds pass, in which every node answers
+    pause 40                       seconds pass, in which nothing comes and this node does nothing
+    0 1: Met()                     these nodes say this: messages of entrypoint.job.messages, and
+                                   `end(7)`, `starts(0, 1)`, `ends(0, 1, status=7)`
+    SessionLost(2)                 an event of entrypoint.job.events
+
+What is only for those who watch is left out (`SILENT`), as are heartbeats; of an action or message
+the fields that have their defaults.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from entrypoint import __version__
+from entrypoint.base.model import Members, NodeReport, Outcome
+from entrypoint.base.values import fields, is_dataclass, replace
+from entrypoint.job import actions, events, messages
+from tests import TREE
+from tests.unit.machine import Node, ends, starts
+
+FOLDER = TREE / "tests/transcripts"
+SILENT = (actions.Entered, actions.ShowLine, actions.CheckOutputProgress)
+
+
+def stories() -> Iterator[tuple[str, str, str]]:
+    """Yield the name of each story, what stands above all of its file, and its text."""
+    for file in sorted(FOLDER.glob("*.txt")):
+        head, *told = _split(file)
+        for story in told:
+            yield f"{file.stem}: {story.partition(chr(10))[0][3:]}", head, story
+
+
+def _split(file: Path) -> list[str]:
+    """Return what stands above the stories of a file, then each story."""
+    return re.split(r"\n(?=## )", file.read_text())
+
+
+def play(head: str, story: str) -> str:
+    """Return a story with the answers that the machine gives."""
+    title, *blocks = story.strip("\n").split("\n\n")
+    told: list[str] = [title]
+    node, _ = _block(None, head)
+    for block in blocks:
+        commands = block.partition("\n----")[0]
+        node, done = _block(node, commands)
+        told.append("\n".join([commands, "----", *_shown(done, node)]))
+    return "\n\n".join(told) + "\n"
+
+
+def _block(node: Any, commands: str) -> tuple[Any, list[Any]]:
+    """Do these commands; return the machine, and what it has answered."""
+    done: list[Any] = []
+    for command in filter(None, commands.splitlines()):
+        word, _, rest = command.partition(" ")
+        if word in ("leader", "worker"):
+            node = Node(**{"me": int(word == "worker"), **(yaml.safe_load(rest) or {})})
+        elif word != "#":
+            before = len(node.done)
+            _do(node, command)
+            done += node.done[before:]
+    return node, done
+
+
+def _do(node: Node, command: str) -> None:
+    """Have a machine do one command."""
+    word, _, rest = command.partition(" ")
+    numbers = map(int, re.findall(r"\d+", rest if word == "answer" else command.partition(":")[0]))
+    if word == "answer":
+        node.answers(*numbers)
+    elif word == "wait":
+        node.waits(float(rest))
+    elif word == "pause":
+        node.now += float(rest)
+    elif word == "prepared":
+        node.told(events.Prepared(node.launch.ranks.reported, node.launch.awaited))
+    elif re.match(r"[\d ]+:", command):
+        said = _value(node, command.partition(":")[2].strip())
+        for number in numbers:
+            node.hears(*(said if isinstance(said, list) else [said]), sender=number)
+    else:
+        node.told(_value(node, command))
+
+
+def _value(node: Node, text: str) -> Any:
+    """Return the event, or the messages, that a command names."""
+
+    def end(status: int, last: bool = True) -> messages.Ended:
+        name = node.hello.launcher
+        return messages.Ended(status, name, f"{name} exited with {status}", (), last)
+
+    def report(rank: int, **more: Any) -> NodeReport:
+        return NodeReport(rank, 2, __version__, "4.1.4", **more)
+
+    names = {
+        "end": end,
+        "starts": starts,
+        "ends": ends,
+        "report": report,
+        "Outcome": Outcome,
+        "replace": replace,
+    }
+    return eval(text, {**vars(messages), **vars(events), **names, "hello": node.hello})
+
+
+def _shown(done: Sequence[Any], node: Node) -> Iterator[str]:
+    """Yield a line for each answer, one for a message to several nodes; then how the job ends."""
+    beat = messages.Ping(0)
+    heard = [
+        each
+        for each in done
+        if not isinstance(each, SILENT) and getattr(each, "message", None) != beat
+    ]
+    for _, group in groupby(heard, lambda each: getattr(each, "message", id(each))):
+        first, *more = group
+        if isinstance(first, actions.Log):
+            yield f"log {first.text}"
+        elif isinstance(first, actions.Send):
+            nodes = " ".join(str(each.node) for each in (first, *more))
+            yield f"{nodes} < {_brief(first.message)}"
+        else:
+            yield _brief(first)
+    if outcome := node.outcome:
+        cause = f" ({outcome.cause.slug})" if outcome.cause else ""
+        yield f"ends with {outcome.status}{cause}: {outcome.reason}"
+    else:
+        yield "goes on"
+
+
+def _brief(value: Any) -> str:
+    """Return an action or message with those of its fields that have no default value."""
+    if not is_dataclass(value):
+        return repr(value)
+    given = ((field, getattr(value, field.name)) for field in fields(value))
+    shown = [
+        f"{field.name}={_brief(own)}"
+        for field, own in given
+        if own != field.default and not isinstance(own, Members)
+    ]
+    return f"{type(value).__name__}({', '.join(shown)})"
+
+
+def main() -> None:
+    """Write the answers of all stories anew."""
+    for file in FOLDER.glob("*.txt"):
+        head, *told = _split(file)
+        file.write_text("\n".join([head, *(play(head, story) for story in told)]))
+
+
+if __name__ == "__main__":
+    main()
