@@ -15,7 +15,7 @@ from entrypoint.job import actions, events, messages
 from entrypoint.job.answer import node_info, node_report
 from entrypoint.job.failure import UNHEALTHY, is_unhealthy, not_ready, unhealthy
 from entrypoint.job.membership.team import Team
-from tests.unit.machine import Node, logged
+from tests.unit.machine import Node
 
 PROBLEM = "GPU 1: 4 uncorrectable memory errors"
 
@@ -53,112 +53,11 @@ def test_the_job_starts_when_all_gates_have_ended() -> None:
     assert node.shown("worker-1 (b)")[-1] == ""
 
 
-@pytest.mark.promise("a node that does not pass its gate never gets a rank")
-def test_a_node_that_has_not_passed_ends_the_job_by_name() -> None:
-    node = leader(1, 2)
-    node.hears(messages.Checked(PROBLEM))
-    assert node.outcome is None, "others may not have passed, either"
-    node.hears(messages.Checked(""), sender=2)
-    assert not node.is_prepared
-    assert node.outcome.status == 71
-    assert node.outcome.reason == f"EP460 a node is not healthy | {PROBLEM} on worker-1 (b)"
-    assert node.outcome.cause == replace(UNHEALTHY, node="worker-1 (b)")
-    assert is_unhealthy(node.outcome)
-
-
-@pytest.mark.control("a node that does not pass its gate never gets a rank")
-def test_a_node_without_a_gate_has_passed() -> None:
-    node = leader()
-    assert node.is_prepared
-    assert node.outcome is None
-
-
-def test_the_leader_s_own_gate_is_awaited_too() -> None:
-    node = Node(checking=True)
-    node.answers(1, 2)
-    assert not node.is_prepared
-    node.hears(messages.Checked(PROBLEM), sender=0)
-    assert node.outcome.reason.endswith(f"{PROBLEM} on worker-0 (a)")
-
-
-def test_a_gate_that_never_ends_is_given_up_once() -> None:
-    node = leader(1, gate="{seconds: 5, memory: 10}")
-    node.waits(29)
-    assert not node.is_prepared
-    node.waits(2)
-    assert node.is_prepared
-    assert (
-        "\n".join(logged(node.done)).count(
-            "EP466 worker-1 (b) has not reported whether it is healthy"
-        )
-        == 1
-    )
-
-
-def test_a_result_that_comes_too_late_is_no_lie() -> None:
-    node = leader(1, gate="{seconds: 5, memory: 10}")
-    node.waits(31)
-    node.hears(messages.Checked(PROBLEM))
-    assert node.rejected() == set()
-    assert "EP466 worker-1 (b) reported a failed health check after the start" in "\n".join(
-        logged(node.done)
-    )
-
-
-def test_the_end_of_a_roll_call_waits_for_gates() -> None:
-    """The nodes are there: their gates have limits of their own."""
-    node = leader(1, timeouts="{peers: 5}", gate="{seconds: 5, memory: 10}")
-    node.waits(20)
-    assert node.outcome is None
-    node.hears(messages.Checked(""))
-    assert node.is_prepared
-
-
-def test_a_node_that_is_lost_in_its_gate_is_awaited_until_the_roll_call_ends() -> None:
-    """Its time is over already."""
-    node = leader(1, timeouts="{peers: 5}", gate="{seconds: 5, memory: 10}")
-    node.waits(10)
-    node.told(events.SessionLost(1, "its session ended"))
-    node.waits(5)
-    assert node.outcome.status == 69
-    assert "1 of 2 peers did not answer" in node.outcome.reason
-
-
-def test_an_elastic_job_does_not_wait_for_the_gate_of_a_lost_node() -> None:
-    node = leader(1, launcher="elastic", timeouts="{join: 5}", gate="{seconds: 60, memory: 60}")
-    node.told(events.SessionLost(1, "its session ended"))
-    assert not node.is_prepared, "it may come back"
-    node.waits(6)
-    assert node.is_prepared
-
-
 def test_the_gate_of_a_node_that_never_works_again_is_not_awaited() -> None:
     node = Node(spares=1, team=Team((0, 1)).fault(1, "it hangs").fault(1, "it hangs"))
     node.told(events.Answered(1, checking(1), "10.0.0.1"))
     node.answers(2)
     assert node.is_prepared
-
-
-def test_a_node_that_answers_again_has_another_gate() -> None:
-    node = leader(1)
-    node.hears(messages.Checked(""), sender=2)
-    assert node.rejected() == {2}, "it has announced none"
-    node = leader(1, 2)
-    node.hears(messages.Checked(PROBLEM))
-    node.told(events.SessionLost(1, "its container was restarted"))
-    node.told(events.Answered(1, checking(1), "10.0.0.1"))
-    node.hears(messages.Checked(""), sender=2)
-    assert node.outcome is None
-    assert not node.is_prepared
-    node.hears(messages.Checked(""))
-    assert node.is_prepared
-
-
-@pytest.mark.parametrize("said", [messages.Checked(""), messages.Checking("memory")])
-def test_the_end_of_a_gate_is_reported_once(said: Any) -> None:
-    node = leader(1, 2)
-    node.hears(messages.Checked(""), said)
-    assert node.rejected() == {1}
 
 
 def test_a_stop_does_not_wait_for_gates() -> None:
@@ -205,14 +104,3 @@ def test_a_place_is_not_a_part_of_the_hint(reason: str, placed: str) -> None:
     outcome = not_ready(Node().machine.state.topology, Members((report,)))
     assert outcome is not None
     assert outcome.reason == placed
-
-
-def test_a_node_that_is_not_healthy_is_named_beside_one_that_never_comes() -> None:
-    node = Node(timeouts="{peers: 60}")
-    node.told(events.NameState("a", ""))
-    node.told(events.Answered(1, checking(1), "10.0.0.1"))
-    node.hears(messages.Checked(PROBLEM))
-    node.waits(70)
-    assert node.outcome.reason.startswith("EP500 1 of 2 peers did not answer within ")
-    assert "worker-2 (c, not reached yet); EP460 a node is not healthy" in node.outcome.reason
-    assert f"{PROBLEM} on worker-1 (b)" in node.outcome.reason

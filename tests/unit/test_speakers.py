@@ -9,7 +9,7 @@ import pytest
 
 from entrypoint.base.model import Outcome
 from entrypoint.job import actions, events, messages
-from tests.unit.machine import SAMPLES, Node, ends, sent, starts
+from tests.unit.machine import SAMPLES, Node
 
 # answers to the roll call, which is over; and of a gate that was not announced
 LATER = {messages.NodeInfo, messages.Taken, messages.HostsWanted, messages.Reject}
@@ -109,24 +109,6 @@ def test_a_check_hears_a_node_s_own_answer_once() -> None:
     assert node.outcome == Outcome(0, "check of 3 nodes: nothing is wrong")
 
 
-def test_a_check_asks_the_nodes_that_are_there_even_if_others_are_missing() -> None:
-    node = Node(check=True, timeouts="{peers: 5}")
-    node.answers(1)
-    node.waits(6)
-    assert node.outcome is None
-    assert [each.node for each in sent(node.done, messages.Question)] == [0, 1]
-
-
-def test_an_answer_is_for_the_leader_that_has_asked() -> None:
-    node = Node(me=1, check=True)
-    reply = messages.Reply(0, {})
-    node.hears(node.hello, messages.Question(0, {}), sender=0)
-    assert actions.Send(0, reply) in node.hears(reply, sender=1)
-    node.told(events.SessionLost(0, "killed"))
-    node.hears(node.hello, sender=0)
-    assert node.hears(reply, sender=1) == []
-
-
 @pytest.mark.promise("a node is believed only about itself, its own ranks and its own programs")
 @pytest.mark.parametrize("started", [False, True])
 @pytest.mark.parametrize("called", [False, True])
@@ -159,16 +141,6 @@ def test_what_a_leader_may_say(message: type, called: bool, started: bool) -> No
         ] == []
 
 
-def test_a_leader_may_end_a_check_and_a_failure_before_the_start() -> None:
-    """The control of a success before the start."""
-    for node, message in (
-        (Node(me=1, check=True), SAMPLES[messages.Release]),
-        (Node(me=1), messages.Release(69, "2 peers did not answer", False, False)),
-    ):
-        node.hears(node.hello, message, sender=0)
-        assert node.outcome.status == message.status
-
-
 def test_a_worker_names_what_it_waits_for() -> None:
     """Until the leader calls, until all nodes are there, while they are asked, and after its
     session has ended."""
@@ -181,84 +153,3 @@ def test_a_worker_names_what_it_waits_for() -> None:
         "it asks all nodes first",
         "its session ended",
     ]
-
-
-# -- ranks
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "names"),
-    [
-        (1, 2, "worker-1 (b) and worker-2 (c)"),
-        (0, 1, "worker-0 (a) and worker-1 (b)"),
-        (1, 0, "worker-1 (b) and worker-0 (a)"),
-    ],
-)
-def test_two_nodes_that_report_one_rank_are_both_named(first: int, second: int, names: str) -> None:
-    node = Node().start()
-    node.hears(*starts(4), sender=first)
-    assert node.outcome is None
-    node.hears(*starts(4), sender=second)
-    assert node.outcome.status == 75
-    assert node.outcome.reason.startswith(f"EP619 {names} both report that rank 4 runs there | see")
-
-
-@pytest.mark.parametrize(
-    ("sender", "reason"),
-    [
-        (1, "EP602 worker-1 (b) is lost: it sent an invalid message: rank_end of a rank that does"),
-        (2, "EP600 rank 4 on worker-2 (c) exited with 9"),
-    ],
-)
-def test_the_end_of_a_rank_is_believed_of_its_own_node(sender: int, reason: str) -> None:
-    node = Node().start()
-    for each in range(3):
-        node.hears(*starts(2 * each, 2 * each + 1), sender=each)
-    node.hears(*ends(4, status=9), sender=sender)
-    node.waits(1)
-    assert node.outcome.reason.startswith(reason)
-
-
-def test_a_worker_that_reports_every_rank_first_is_the_one_that_is_named() -> None:
-    node = Node().start()
-    node.hears(*starts(*range(6)))
-    assert node.outcome.status == 78
-    assert node.outcome.reason.startswith(
-        "EP604 worker-1 (b) reports 6 ranks and has 2 slots: none runs on worker-0 (a), worker-2 (c) |"
-        " 6 ranks on 1 node"
-    )
-
-
-def test_ranks_that_nobody_asked_for_do_not_count_as_started() -> None:
-    node = Node().start()
-    node.hears(*starts(0, 1), sender=0)
-    node.hears(*starts(100, 101, 102, 103), *ends(100, 101, 102, 103))
-    node.hears(*ends(0, 1), sender=0)
-    node.waits(20)
-    assert node.outcome is None
-
-
-def test_a_failed_start_hook_of_a_node_counts_as_a_failure_of_the_program() -> None:
-    """Then only `restarts.on` has the job boot again."""
-    node = Node().start()
-    node.hears(messages.Failed(75, "EP441 it failed", True, False))
-    assert node.outcome == Outcome(75, "worker-1 (b): EP441 it failed", program=True)
-
-
-@pytest.mark.parametrize("of_leader", [1, 2])
-def test_a_launcher_that_stays_is_a_success_only_where_each_node_reports_its_share(
-    of_leader: int,
-) -> None:
-    """Two ranks on a, one on b: the control."""
-    node = Node(mpi="{np: 3}").start()
-    here, there = range(of_leader), range(of_leader, 3)
-    node.hears(*starts(*here), sender=0)
-    node.hears(*starts(*there), *ends(*there))
-    node.hears(*ends(*here), sender=0)
-    node.waits(20)
-    assert node.outcome.status == (0 if of_leader == 2 else 75)
-    assert of_leader == 2 or node.outcome.reason == (
-        "EP620 mpirun is still running, though every rank is reported to have exited with 0 | worker-1"
-        " (b) reports 2 ranks and has 2 slots; 3 ranks on 2 nodes: worker-0 (a) 0, worker-1 (b) 1-2"
-        " | retry"
-    )

@@ -11,6 +11,8 @@ STORIES = {name: told for name, *told in stories()}
 
 @pytest.mark.promise("a node of an elastic job counts once its launcher has met the others")
 @pytest.mark.control("a node of an elastic job counts once its launcher has met the others")
+@pytest.mark.promise("a node that does not pass its gate never gets a rank")
+@pytest.mark.control("a node that does not pass its gate never gets a rank")
 @pytest.mark.parametrize("name", STORIES)
 def test_the_machine_answers_as_written(name: str) -> None:
     """`make golden` writes the answers anew: read the diff."""

@@ -137,8 +137,10 @@ def _shown(done: Sequence[Any], node: Node) -> Iterator[str]:
         else:
             yield _brief(first)
     if outcome := node.outcome:
-        cause = f" ({outcome.cause.slug})" if outcome.cause else ""
-        yield f"ends with {outcome.status}{cause}: {outcome.reason}"
+        of = " of the program" * outcome.program + ", and starts again" * outcome.again
+        yield f"ends with {outcome.status}{of}: {outcome.reason}"
+        if outcome.cause:
+            yield _brief(outcome.cause)
     else:
         yield "goes on"
 
