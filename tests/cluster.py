@@ -127,7 +127,7 @@ class Cluster:
             **({"ENTRYPOINT_PORT": str(self.meeting)} if self.meeting else {}),
             "ENTRYPOINT_SECRET": SECRET,
             "ENTRYPOINT_RUN_DIR": str(self.run_dir(rank)),
-            "ENTRYPOINT_TIMEOUTS_PEERS": "60",
+            "ENTRYPOINT_TIMEOUTS_PEERS": str(PATIENCE),
             # what need not wait for it ends within any bound of a test, and what would does not
             "ENTRYPOINT_TIMEOUTS_GRACE": "600",
             "NODE": str(rank),

@@ -67,7 +67,7 @@ def test_nodes_start_whatever_the_account_lacks(cluster: Make, name: str) -> Non
     begin = as_account(name, job.folder / "etc")
     for rank in (1, 0):
         words = (*begin, *RUN, "--launcher", "mpirun", "--", "sh", "-c", "echo $LD_PRELOAD.")
-        job.start(rank, argv=words, env={"ENTRYPOINT_TIMEOUTS_PEERS": "15"})
+        job.start(rank, argv=words)
     assert job.ends() == {0: 0, 1: 0}, job.both()
     assert job.out(0) == ".\n.\n", "what sshd needs reaches no rank"
     assert job.both().count("EP") == (name == "no home"), job.both()  # EP508: no such folder

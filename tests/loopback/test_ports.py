@@ -84,7 +84,6 @@ def start_jobs(cluster: Make, torch_python: str) -> list[Cluster]:
         settings = {
             "ENTRYPOINT_SSH_PORT": "(unset)",
             "ENTRYPOINT_SECRET": hashlib.sha256(b"%d" % number).hexdigest(),
-            "ENTRYPOINT_TIMEOUTS_PEERS": "120",
             "ENTRYPOINT_NETWORK_PORTS": "2000-19999",  # so many that they differ
             "SLURM_JOB_ID": str(number),
         }

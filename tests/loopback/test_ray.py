@@ -42,7 +42,6 @@ class Job:
         for rank in (1, 0):
             env = {
                 "ENTRYPOINT_HOSTS": "node-0=10.77.0.1,node-1=10.77.0.2",
-                "ENTRYPOINT_TIMEOUTS_PEERS": "120",
                 "PATH": f"{Path(self.python).parent}:/usr/sbin:/usr/bin:/bin",
                 "RAY_TMPDIR": str(self.cluster.folder / f"t{rank}"),
                 "DEMO_NODE": f"node-{rank}",

@@ -42,7 +42,7 @@ def causes(
         diagnostician = Diagnostician(Probe(), callbacks)  # type: ignore[arg-type]
         for failure in failures:
             diagnostician.failed(failure, names_nodes)
-        await diagnostician.settled(60)
+        await diagnostician.settled(300)
 
     asyncio.run(run())
     return [message.cause for message in told]

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from entrypoint.ranks.stall import flightrecorder
+from tests.waits import PATIENCE
 
 
 def entry(name: str, number: int, state: str, **more: Any) -> dict[str, Any]:
@@ -61,9 +62,9 @@ def recorder(folder: Path, rank: int, answer: bytes | None, late: float = 0.0) -
         os.close(read)
 
 
-def asked(folder: Path, *ranks: int, limit: float = 3.0) -> dict[int, str]:
+def asked(folder: Path, *ranks: int, limit: float = PATIENCE) -> dict[int, str]:
     place = (f"{folder}/pipe-", f"{folder}/record-")
-    return asyncio.run(asyncio.wait_for(flightrecorder.ask(place, ranks, limit), 60))
+    return asyncio.run(flightrecorder.ask(place, ranks, limit))
 
 
 def test_each_rank_says_in_which_operation_it_is(tmp_path: Path) -> None:

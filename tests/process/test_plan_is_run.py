@@ -68,7 +68,7 @@ class Node:
             executable(bench.folder / "bin" / name, RECORDER, f"{sys.executable} -IS")
         bench.env |= {
             "LC_ALL": "C.UTF-8",
-            "ENTRYPOINT_TIMEOUTS_PEERS": "30",
+            "ENTRYPOINT_TIMEOUTS_PEERS": "300",
             "ENTRYPOINT_SLOTS": "2",
             **env,
         }
