@@ -72,6 +72,9 @@ WITH_HOSTS = {
     "cli/run.py", "features/health/probes/network.py", "job/rollcall.py", "job/worker.py",
     "launchers/hydra.py", "plan/topology.py", "system/keys.py",
 }  # fmt: skip
+# What waits in tests -> the position of its seconds; how many a look may take, and a hang has.
+DEADLINES = {"captured": 9, "run": 9, "communicate": 1, "wait": 0, "wait_for": 1, "until": 2}
+POLL, HANG = 0.5, 120
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 Sources = Mapping[str, str]  # path in the package, such as system/keys.py -> its text
@@ -361,6 +364,27 @@ def chain(node: ast.AST | None) -> Iterator[ast.AST]:
     while node is not None:
         yield node
         node = getattr(node, "value", None)
+
+
+def short_deadlines(sources: Sources) -> list[str]:
+    """A test ends by a deadline only if something hangs, unless it expects just that."""
+    wrong = []
+    for path, text in sources.items():
+        expected: set[ast.AST] = set()
+        for node in ast.walk(parse(text)):
+            if isinstance(node, ast.With) and "pytest.raises" in ast.unparse(node.items[0]):
+                expected |= {*ast.walk(node)}
+        for call in {*ast.walk(parse(text))} - expected:
+            if not isinstance(call, ast.Call):
+                continue
+            name = ast.unparse(call.func).rpartition(".")[2]
+            given = [each.value for each in call.keywords if each.arg in ("timeout", "seconds")]
+            given += call.args[DEADLINES.get(name, 9) :]
+            for each in given if name in DEADLINES else ():
+                value = getattr(each, "value", None)
+                if isinstance(value, (int, float)) and POLL < value < HANG:
+                    wrong.append(f"{path}:{call.lineno}: {name} has {value} seconds")
+    return wrong
 
 
 def sizes(node: ast.ClassDef) -> dict[str, int]:

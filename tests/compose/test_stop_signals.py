@@ -18,7 +18,7 @@ def test_a_program_that_handles_no_signal_is_stopped(folder: Path, stop: str) ->
     try:
         docker("exec", box, "sh", "-c", "until pidof sleep; do sleep .1; done")
         container(box).kill(stop)
-        wait(box, timeout=10)
+        wait(box)
         assert exit_code(box) == {"TERM": 143, "INT": 130}[stop]
     finally:
         remove(box)

@@ -51,7 +51,7 @@ def objection(address: str, namespace: str, manifest: Object) -> str:
         {"Content-Type": "application/json"},
     )
     try:
-        with urllib.request.urlopen(request, timeout=60) as reply:
+        with urllib.request.urlopen(request) as reply:
             return " ".join(reply.headers.get_all("Warning") or ())
     except urllib.error.HTTPError as error:
         return str(json.load(error)["message"])

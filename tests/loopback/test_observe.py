@@ -181,7 +181,7 @@ class Prometheus:
     def get(self, path: str, **query: str) -> Any:
         """What its API answers."""
         url = f"http://{self._api}/api/v1/{path}?{urlencode(query)}"
-        with urllib.request.urlopen(url, timeout=10) as answer:
+        with urllib.request.urlopen(url) as answer:
             return json.load(answer)["data"]
 
     def serves(self) -> bool:

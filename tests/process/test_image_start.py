@@ -57,9 +57,7 @@ def call(
     """Run the image's own start with this record and image-entry."""
     argv = [sys.executable, "-I", "-c", RUN, str(entry), str(record), *words]
     given = {"PATH": "/usr/bin:/bin", **(env or {})}
-    return subprocess.run(
-        argv, env=given, capture_output=True, text=True, check=False, cwd=cwd, timeout=60
-    )
+    return subprocess.run(argv, env=given, capture_output=True, text=True, check=False, cwd=cwd)
 
 
 def recorded(folder: Path, *argv: str, first: str = "", place: str = "") -> Path:

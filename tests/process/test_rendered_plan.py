@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import random
 import shutil
-import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from entrypoint.base.model import Facts, File, Plan
 from entrypoint.base.values import replace
 from entrypoint.plan import rendered, settle
 from entrypoint.spec import JobSpec
+from tests.command import captured
 
 RECORDER = """\
 #!{python} -IS
@@ -180,9 +180,7 @@ def start(folder: Path, file: File, env: Mapping[str, str]) -> tuple[int, str, l
     script = folder / file.name
     script.write_text(file.text)
     base = {"PATH": f"{folder}/bin"}
-    done = subprocess.run(
-        ["bash", str(script)], env={**base, **env}, cwd=folder, capture_output=True, text=True, timeout=60
-    )  # fmt: skip
+    done = captured(["bash", str(script)], env={**base, **env}, cwd=folder)
     return done.returncode, done.stderr, json.loads(done.stdout) if done.stdout else []
 
 

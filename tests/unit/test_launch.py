@@ -10,7 +10,7 @@ import pytest
 from entrypoint import __version__, spec
 from entrypoint.base.model import NodeReport
 from entrypoint.base.values import replace
-from entrypoint.job import actions, events, messages
+from entrypoint.job import events, messages
 from entrypoint.job.history import History
 from entrypoint.job.leader import Leader
 from entrypoint.plan import settle
@@ -56,45 +56,6 @@ def test_a_node_without_a_rank_is_a_mistake_unless_the_user_places_the_ranks(
     assert own.outcome is None
     do = "make sure that the options of mpirun let it use the hostfile"
     assert node.outcome is None if not what else reason(node) == f"78 EP604 {what} | {do}"
-
-
-@pytest.mark.parametrize(
-    ("status", "why", "said"),
-    [
-        (1, "", None),
-        (128, "", None),
-        (137, "", "75 EP608 mpirun's daemon orted on worker-1 (b) exited with 137 (128 + SIGKILL)"),
-        (137, "out of memory", "75 EP608 mpirun's daemon orted on worker-1 (b) exited with 137 (128 + SIGKILL), out of memory"),
-    ],
-)  # fmt: skip
-def test_a_daemon_that_was_killed_ends_the_job_at_once(
-    status: int, why: str, said: str | None
-) -> None:
-    """One that failed is only the cause if the launcher ends, too."""
-    node = running(0, 1)
-    node.hears(messages.Daemon("orted", status, why))
-    assert (reason(node) if node.outcome else None) == said
-    if not said:
-        node.hears(ended(1), sender=0)
-        node.waits(1)
-        assert f"EP608 mpirun's daemon orted on worker-1 (b) exited with {status}" in reason(node)
-
-
-@pytest.mark.parametrize(
-    ("status", "said"),
-    [
-        (0, "1 EP600 mpirun exited with 1"),
-        (127, "1 EP600 mpirun exited with 1"),  # as mpirun then says itself
-        (5,"75 EP608 the start of mpirun's daemon failed on worker-1 (b) | its shell exited with 5 | see that node's log"),
-    ],
-)  # fmt: skip
-def test_a_daemon_that_could_not_start_is_why_the_launcher_failed(status: int, said: str) -> None:
-    node = Node().start()
-    node.told(events.DaemonWanted(1, "orted -x"))
-    assert actions.AnswerAgent(1, status) in node.hears(messages.DaemonStarted(status))
-    node.hears(ended(1), sender=0)
-    node.waits(2)
-    assert reason(node) == said
 
 
 def leader_of(hosts: str, launcher: str) -> Leader:

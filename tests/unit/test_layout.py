@@ -70,11 +70,15 @@ def test_no_exception_for_a_large_class_is_larger_than_the_class(sources: Source
     assert all(figure > layout.MOST_OF_A_CLASS[kind] for kind, figure in figures)
 
 
-def test_no_file_with_tests_imports_another() -> None:
-    assert layout.imported_tests(read(TREE / "tests")) == []
+OF_TESTS = {rule.__name__: rule for rule in (layout.imported_tests, layout.short_deadlines)}
+ALL = {**RULES, **OF_TESTS}
 
 
-ALL = {**RULES, "imported_tests": layout.imported_tests}
+@pytest.mark.parametrize("rule", OF_TESTS)
+def test_the_rule_for_tests_holds(rule: str) -> None:
+    assert OF_TESTS[rule](read(TREE / "tests")) == []
+
+
 FUNCTION = "def f():\n    "
 INIT = "class Spec:\n    def __init__(self, a, b, c, d, e, f{}): ..."
 BREACHES = [
@@ -123,6 +127,9 @@ BREACHES = [
     ("membership_written", "node.py", "machine.membership.roster.team = x", "1: machine.membership.roster.team"),
     ("imported_tests", "tests/unit/a.py", "from tests.unit.test_b import x", "1: tests.unit.test_b.x"),
     ("imported_tests", "tests/a.py", f"{FUNCTION}from tests.unit import test_b", "2: tests.unit.test_b"),
+    ("short_deadlines", "tests/a.py", "process.wait(60)", "1: wait has 60 seconds"),
+    ("short_deadlines", "tests/a.py", "captured(words, timeout=30)", "1: captured has 30 seconds"),
+    ("short_deadlines", "tests/a.py", 'until(ready, "it", 5)', "1: until has 5 seconds"),
     ("hosts_in_texts", "a.py", 'x = 1\nf"{self._nodes[0].host} is lost"', "2: {self._nodes[0].host}"),
     ("classes", "node.py", "class Loop:\n" + "    def f(self): ...\n" * 31, "1: Loop has 31 methods"),
     ("classes", "node.py", "class A:\n" + "    async def f(self): ...\n" * 26, "1: A has 26 methods"),
@@ -193,6 +200,8 @@ def test_a_circle_is_named(wrong: Sources, parts: list[str]) -> None:
         ("classes", "node.py", "class Loop:\n" + "    def f(self): ...\n" * 30),
         ("imported_tests", "tests/unit/test_a.py", "from tests.unit.machine import tested"),
         ("hosts_in_texts", "a.py", 'f"{node.name} is lost"'),
+        ("short_deadlines", "a.py", "with pytest.raises(TimeoutExpired):\n    process.wait(3)"),
+        ("short_deadlines", "a.py", "process.wait()\nuntil(lambda: x, 'it')\nnever.wait(0.02)"),
         ("membership_elsewhere", "job/messages.py", 'x = "spares"  # of a gate'),
     ],
 )

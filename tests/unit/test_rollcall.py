@@ -215,28 +215,6 @@ def test_a_session_with_a_call_for_another_node_may_be_replaced() -> None:
     assert node.machine.busy(node.hello, node.now) == ""
 
 
-@pytest.mark.parametrize(
-    ("refused", "why", "also", "hint"),
-    [
-        (0, "it has not called yet", "", "see its log, or wait longer: timeouts.peers (job.yaml:6:19), in seconds"),
-        (2, "another key", "; 2 logins refused", "give all nodes the same secret and job name; see its log"),
-    ],
-)  # fmt: skip
-def test_a_worker_that_nobody_calls_says_what_it_has_seen(
-    refused: int, why: str, also: str, hint: str
-) -> None:
-    node = Node(me=1, timeouts="{peers: 5}")
-    node.told(events.NameState("a", "no address yet"))
-    for _ in range(refused):
-        node.told(events.Unreachable(0, why))
-    node.waits(6)
-    assert node.outcome == Outcome(
-        69,
-        f"EP501 worker-0 (a) did not call within 5s | worker-0 (a): {why}, the name a: no address yet"
-        f"{also} | {hint}",
-    )
-
-
 def test_a_worker_that_has_started_waits_for_no_call() -> None:
     """Its leader is then lost if it is silent, not late."""
     node = Node(me=1, timeouts="{peers: 100}")
@@ -256,22 +234,6 @@ def test_a_worker_that_has_started_waits_for_no_call() -> None:
         node.now = node.machine.wake
         node.told(events.TimerFired())
     assert node.outcome.reason == "EP602 worker-0 (a) is lost: nothing heard of it for 18s"
-
-
-@pytest.mark.parametrize(
-    ("launcher", "spares", "role"),
-    [
-        ("torchrun", 0, "starting"),
-        ("mpirun", 0, "this node's ranks are started from there"),
-        ("torchrun", 1, "this node waits as a spare"),
-    ],
-)
-def test_a_worker_says_which_part_it_has_in_the_start(
-    launcher: str, spares: int, role: str
-) -> None:
-    node = Node(me=2, launcher=launcher, spares=spares)
-    done = node.hears(replace(node.hello, rank=2), messages.Start(1), sender=0)
-    assert logged(done) == [f"worker-0 (a) has reached all nodes; {role}"]
 
 
 @pytest.mark.fault("16", "clocks minutes apart", launcher="all")
