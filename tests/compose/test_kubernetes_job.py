@@ -46,15 +46,9 @@ class Kubelet:
     def apply(self, *command: str, mount: str = "") -> None:
         (self.folder / "job.yaml").write_text(SPEC)
         words = [
-            "deploy",
-            "kubernetes",
-            "--spec",
-            str(self.folder / "job.yaml"),
-            "--image",
-            IMAGE,
-            "--nodes",
-            "2",
-        ]
+            "deploy", "kubernetes", "--spec", str(self.folder / "job.yaml"), "--image", IMAGE,
+            "--nodes", "2",
+        ]  # fmt: skip
         words += ["--mount", mount] if mount else []
         words += ["--", *command] if command else []
         rendered = subprocess.run(

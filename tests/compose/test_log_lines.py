@@ -93,14 +93,9 @@ def test_every_line_of_every_rank_is_whole(
         out.chmod(0o777)  # the container's user is not this one
         mounts = (f"{tmp_path}/program.py:/program.py:ro", f"{out}:/out")
         containers[host] = modelarts.container(
-            image,
-            host,
-            "mpi",
-            *INTO_FILES,
-            env=own,
-            mounts=mounts,
+            image, host, "mpi", *INTO_FILES, env=own, mounts=mounts,
             options=("--entrypoint", "/usr/bin/tini"),
-        )
+        )  # fmt: skip
     printed, errors = ((tmp_path / "worker-0" / name) for name in ("out", "err"))
     assert ended(containers, 150) == dict.fromkeys(HOSTS, 0), errors.read_bytes()[-2000:]
     found = lines(printed.read_bytes())

@@ -43,12 +43,8 @@ def written_by_modelarts(folder: Path, pods: list[str]) -> tuple[str, ...]:
 def test_nodes_of_two_cards(modelarts: ModelArts, variables: Run, folder: Path, nodes: int) -> None:
     pods = [host.split(".")[0] for host in modelarts.hosts("worker", nodes)]
     containers, log = variables(
-        ASCEND,
-        "ascend",
-        "train.py",
-        tasks={"worker": nodes},
-        env={"ENTRYPOINT_SIMULATE_ASCEND": "2"},
-        mounts=written_by_modelarts(folder, pods),
-    )
+        ASCEND, "ascend", "train.py", tasks={"worker": nodes},
+        env={"ENTRYPOINT_SIMULATE_ASCEND": "2"}, mounts=written_by_modelarts(folder, pods),
+    )  # fmt: skip
     assert places(log) == expected(list(containers)), log
     agrees(log, "1e-10")

@@ -34,13 +34,9 @@ def test_one_node(variables: Run) -> None:
 
 def test_between_graph(variables: Run, modelarts: ModelArts) -> None:
     containers, log = variables(
-        TENSORFLOW,
-        "tensorflow",
-        "between_graph.py",
-        tasks={"worker": 2, "ps": 1},
-        env={**QUIET, **tensorflow_hosts(modelarts, 2)},
-        gpus=1,
-    )
+        TENSORFLOW, "tensorflow", "between_graph.py", tasks={"worker": 2, "ps": 1},
+        env={**QUIET, **tensorflow_hosts(modelarts, 2)}, gpus=1,
+    )  # fmt: skip
     for name, each in containers.items():
         task, index, count = ("ps", 0, 1) if "ps-0" in name else ("worker", name[-1], 2)
         assert re.search(rf"{task} {index} of {count} on {name}, pid \d", logs(each)), log
@@ -50,13 +46,9 @@ def test_between_graph(variables: Run, modelarts: ModelArts) -> None:
 def test_parameter_server_strategy(variables: Run, modelarts: ModelArts) -> None:
     chief = {"ENTRYPOINT_TENSORFLOW_CHIEF": "worker-0"}
     containers, log = variables(
-        TENSORFLOW,
-        "tensorflow",
-        "train.py",
-        tasks={"worker": 3, "ps": 1},
-        env={**QUIET, **tensorflow_hosts(modelarts, 3), **chief},
-        gpus=1,
-    )
+        TENSORFLOW, "tensorflow", "train.py", tasks={"worker": 3, "ps": 1},
+        env={**QUIET, **tensorflow_hosts(modelarts, 3), **chief}, gpus=1,
+    )  # fmt: skip
     workers = [name for name in containers if "ps-0" not in name]
     for name in workers[1:]:
         assert re.search(rf"{name} computed [1-9]\d* of 160 shares", log), log

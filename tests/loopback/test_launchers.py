@@ -110,17 +110,11 @@ use_cpu: true
 @pytest.mark.parametrize(
     ("options", "own"),
     [
-        (
-            "[--config_file, config.yaml]",
-            ("$ACCELERATE_MIXED_PRECISION $ACCELERATE_USE_CPU", "bf16 true"),
-        ),
-        (
-            "[--use_deepspeed, --zero_stage=2]",
-            ("$ACCELERATE_USE_DEEPSPEED $ACCELERATE_DEEPSPEED_ZERO_STAGE", "true 2"),
-        ),
+        ("[--config_file, config.yaml]", ("$ACCELERATE_MIXED_PRECISION $ACCELERATE_USE_CPU", "bf16 true")),
+        ("[--use_deepspeed, --zero_stage=2]", ("$ACCELERATE_USE_DEEPSPEED $ACCELERATE_DEEPSPEED_ZERO_STAGE", "true 2")),
     ],
     ids=["a file of accelerate config", "deepspeed, which logs in nowhere"],
-)
+)  # fmt: skip
 def test_options_of_accelerate_say_all_but_the_machines(
     cluster: Make, launcher_python: str, options: str, own: tuple[str, str]
 ) -> None:

@@ -275,16 +275,11 @@ def test_nodes_that_end_well_apart_from_each_other_without_a_roll_call(
 @pytest.mark.parametrize(
     ("killed", "program", "status", "says"),
     [
-        (
-            1,
-            "exit 0",
-            69,
-            "EP633 1 of 2 nodes have exited with 0 | nothing was heard from the others within 20s",
-        ),
+        (1, "exit 0", 69, "EP633 1 of 2 nodes have exited with 0 | nothing was heard from the others within 20s"),
         (0, "exec sleep 600", 75, "EP632 the state of the other nodes is unknown | "),
     ],
     ids=["worker-1", "worker-0"],
-)
+)  # fmt: skip
 def test_a_launcher_that_is_lost_is_no_success_without_a_roll_call(
     cluster: Make, killed: int, program: str, status: int, says: str, torch_python: str
 ) -> None:

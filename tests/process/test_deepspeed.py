@@ -68,14 +68,9 @@ def start(folder: Path, program: str) -> subprocess.Popen[bytes]:
     (folder / "rank.sh").write_text('echo "$RANK $*" >>started\nexec "$@"\n')
     (folder / "deepspeed_launch.py").write_text(render("deepspeed/deepspeed_launch.py", {}))
     line = [
-        sys.executable,
-        "deepspeed_launch.py",
-        '{"a": 1, "b": 2}',
-        "--node_rank=1",
-        "sh",
-        "-c",
+        sys.executable, "deepspeed_launch.py", '{"a": 1, "b": 2}', "--node_rank=1", "sh", "-c",
         program,
-    ]
+    ]  # fmt: skip
     with (folder / "out").open("wb") as out:
         return subprocess.Popen(line, cwd=folder, stdout=out, stderr=out, start_new_session=True)
 

@@ -67,15 +67,9 @@ class Bed:
         address = f"127.0.0.1:{self.port}"
         options = ("--head", f"--port={self.port}") if head else (f"--address={address}",)
         words = (
-            str(self.folder / "run/ray_node.py"),
-            "2",
-            str(seconds),
-            address,
-            "127.0.0.1",
-            *options,
-            "--",
-            *program,
-        )
+            str(self.folder / "run/ray_node.py"), "2", str(seconds), address, "127.0.0.1", *options,
+            "--", *program,
+        )  # fmt: skip
         process = Process(
             [sys.executable, *words],
             env={**os.environ, "PYTHONPATH": str(self.folder), "FOLDER": str(self.folder), **env},

@@ -22,14 +22,9 @@ from entrypoint.system import keys
 
 HOSTS, PORT, JOB = sys.argv[1].split(","), int(sys.argv[2]), sys.argv[3]
 GUESSES = (
-    "0123456789abcdef",
-    "0123456789abcdef0123456789abcdef",
-    "changeme-changeme",
-    "secret",
-    JOB,
-    "",
+    "0123456789abcdef", "0123456789abcdef0123456789abcdef", "changeme-changeme", "secret", JOB, "",
     "entrypoint",
-)
+)  # fmt: skip
 got = []  # logins and whatever they gave
 tried = {"logins": 0, "garbage": 0, "held": 0, "ports": set()}
 

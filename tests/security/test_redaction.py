@@ -35,15 +35,10 @@ from tests.security.planted import (
 from tests.waits import until
 
 WORDS = [
-    "python3",
-    "train.py",
-    "--password",
-    BY_WORD,
-    f"--api-key={BY_WORD}",
-    f"http://me:{BY_URL}@host/",
-    f"https://{BY_URL}@host/repository.git",
+    "python3", "train.py", "--password", BY_WORD, f"--api-key={BY_WORD}",
+    f"http://me:{BY_URL}@host/", f"https://{BY_URL}@host/repository.git",
     f"https://{BY_URL}:x-oauth-basic@host/repository.git",
-]
+]  # fmt: skip
 
 
 def entrypoint(folder: Path, *argv: str) -> command.Done:

@@ -50,17 +50,11 @@ def test_worker_0_is_killed_at_every_moment_and_comes_back(kind: str, seconds: f
     for moment in range(40):
         least, spares = 2 * (kind == "elastic"), int(kind == "spares")
         schedule = Schedule(
-            nodes=3,
-            launcher=("torchrun", "mpirun")[moment % 2] if not least else "torchrun",
-            least=least,
-            spares=spares,
-            restarts=2,
-            starts=(0.0, 0.1, 0.2),
-            duration=8.0,
-            save=(GRACE - 1, GRACE - 1, GRACE + 5),
-            join=0.5,
+            nodes=3, launcher=("torchrun", "mpirun")[moment % 2] if not least else "torchrun",
+            least=least, spares=spares, restarts=2, starts=(0.0, 0.1, 0.2), duration=8.0,
+            save=(GRACE - 1, GRACE - 1, GRACE + 5), join=0.5,
             faults=(Fault(0.35 * moment, ("kill", "reboot", MOVED)[moment % 3], 0, seconds),),
-        )
+        )  # fmt: skip
         world, wrong = check(schedule, keep_log=True)
         assert not wrong, "\n".join([*wrong, str(schedule), *timeline(world)])
 

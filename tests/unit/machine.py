@@ -93,6 +93,10 @@ class Node:
         draft = replace(settle(job, FACTS), inquiry=asked)
         self.now, self.done = 1000.0, []
         self.answered = 0  # how many of these are
+        # of each node: how long its ranks have printed nothing, and the state of one of them
+        self.idle = [0.0, 0.0, 0.0]
+        self.states = ["S", "S", "S"]
+        self.steps: list[tuple[int, int, float]] = []  # as the nodes report them
         self.launch = draft.launch
         self.hello = replace(SAMPLES[messages.Hello], launcher=draft.task)
         self.machine: Any = (
@@ -147,7 +151,14 @@ class Node:
         """What a node answers to the leader."""
         match message:
             case messages.Ping(number):
-                return [messages.Pong(0.0, number)]
+                steps = tuple(row for row in self.steps if row[0] // 2 == node)
+                told = [messages.Steps(steps)] if self.steps else []
+                return [*told, messages.Pong(self.idle[node], number)]
+            case messages.Stacks():
+                state = self.states[node]
+                note = f"exited with {state}" if state in ("ended", "left") else ""
+                stack = ProcessStack(2 * node, f"rank {2 * node}", 9, False, state, "", note)
+                return [messages.RankStacks((stack,))]
         return []
 
     @property

@@ -9,7 +9,7 @@ import pytest
 
 from entrypoint.base.errors import SpecError
 from entrypoint.base.values import replace
-from entrypoint.job import actions, events, messages
+from entrypoint.job import actions, messages
 from entrypoint.job.stacks import FRAMES, Frame, ProcessStack, chosen
 from entrypoint.job.stall.judge import LINES, HangReport, judge, position
 from entrypoint.job.stall.steps import StepTable
@@ -396,22 +396,7 @@ class Job(Node):
     def __init__(self, action: str = "stop", line: str = "", **settings: Any) -> None:
         stall = f"{{minutes: 2, action: {action}{line and f', line: {line!r}'}}}"
         super().__init__(**{"launcher": "plain", "stall": stall, **settings})
-        self.idle = [0.0, 0.0, 0.0]
-        self.states = ["S", "S", "S"]
-        self.steps: list[tuple[int, int, float]] = []  # as the nodes report them
         self.start()
-
-    def reply(self, node: int, message: Any) -> list[Any]:
-        match message:
-            case messages.Ping(number):
-                steps = tuple(row for row in self.steps if row[0] // 2 == node)
-                return [messages.Steps(steps), messages.Pong(self.idle[node], number)]
-            case messages.Stacks():
-                state = self.states[node]
-                note = f"exited with {state}" if state in ("ended", "left") else ""
-                stack = ProcessStack(2 * node, f"rank {2 * node}", 9, False, state, "", note)
-                return [messages.RankStacks((stack,))]
-        return []
 
     def prints_nothing(self, *idle: float, seconds: float = 11.0) -> Job:
         """That is so for some seconds, in which the leader looks at it."""
@@ -428,32 +413,6 @@ class Job(Node):
 DIFFERS = ("S", "S", "T")
 
 
-@pytest.mark.promise("a job ends by a stall only if a rank differs, or after five times the limit")
-@pytest.mark.parametrize(
-    "states", [DIFFERS, ("S", "left", "S"), ("S", "S", "S"), ("S", "ended", "S")]
-)
-def test_a_job_in_which_no_rank_differs_goes_on(states: tuple[str, ...]) -> None:
-    job = Job()
-    job.states = list(states)
-    differs = states in (DIFFERS, ("S", "left", "S"))
-    for multiple in (1, 2, 3, 4):
-        job.prints_nothing(121.0 * multiple)
-        assert job.shows == (1 if differs else multiple), "each two minutes"
-        assert (job.outcome is not None) == differs
-    job.prints_nothing(600.0)
-    assert job.outcome.status == 75
-    assert "EP610 the job stalled: no rank has printed anything for " in job.outcome.reason
-
-
-@pytest.mark.control("a job ends by a stall only if a rank differs, or after five times the limit")
-@pytest.mark.parametrize("idle", [(150.0, 1.0, 150.0), (1.0, 900.0, 900.0), (119.0, 900.0, 900.0)])
-def test_a_job_in_which_one_rank_prints_has_not_stalled(idle: tuple[float, ...]) -> None:
-    job = Job()
-    job.states = list(DIFFERS)
-    assert job.prints_nothing(*idle).shows == 0
-    assert job.outcome is None
-
-
 def test_who_prints_while_stacks_are_read_ends_no_job() -> None:
     job = Job()
     reply = job.reply
@@ -468,23 +427,6 @@ def test_who_prints_while_stacks_are_read_ends_no_job() -> None:
     assert job.outcome is None
 
 
-def test_a_warning_is_shown_once_until_a_rank_prints_again() -> None:
-    job = Job("warn")
-    job.states = list(DIFFERS)
-    for idle, shows in ((120.0, 1), (500.0, 1), (60.0, 1), (500.0, 1), (59.0, 1), (500.0, 2)):
-        assert job.prints_nothing(idle).shows == shows, "half of the limit is no new life"
-    assert job.outcome is None
-
-
-def test_a_lost_node_s_last_report_counts_no_longer() -> None:
-    job = Job(launcher="elastic")
-    for node in range(3):
-        job.hears(messages.Met(), sender=node)
-    assert job.prints_nothing(900.0, 1.0, 900.0).shows == 0
-    job.told(events.SessionLost(1))
-    assert job.prints_nothing(900.0).shows == 1
-
-
 @pytest.mark.promise("a checkpoint that grows is no stall")
 @pytest.mark.control("a checkpoint that grows is no stall")
 @pytest.mark.parametrize("line", ["", "step {step}"])
@@ -496,41 +438,6 @@ def test_a_checkpoint_that_grows_is_no_stall(line: str) -> None:
     assert job.prints_nothing(900.0, seconds=119.0).shows == 0
     assert job.prints_nothing(900.0).shows == 1
     assert ("and /ckpt has not grown, for 2m" in "\n".join(logged(job.done))) == (not line)
-
-
-@pytest.mark.promise("a rank that shows no step for stall.minutes has stalled")
-def test_a_rank_without_a_step_stalls_though_others_print() -> None:
-    """By the line, no output of any rank counts; its node is the one that reports its steps."""
-    job = Job(line="step {step}")
-    job.steps = [(0, 9, 1.0), (2, 5, 100.0)]
-    assert job.prints_nothing(0.0).shows == 0
-    job.steps = [(0, 9, 1.0), (2, 5, 120.0)]
-    assert job.prints_nothing(0.0).shows == 1
-    assert "rank 2 on worker-1 (b) is at 5; the others are at 9" in job.outcome.reason
-
-
-def test_one_reading_of_stacks_serves_all_who_ask() -> None:
-    """A user asks twice: each has the answer, once."""
-    job = Job()
-    job.told(events.StacksWanted())
-    job.told(events.StacksWanted())
-    job.prints_nothing(0.0)
-    assert job.shows == 1
-    answers = [each for each in job.done if isinstance(each, actions.ShowStacks)]
-    assert len(answers) == 2
-    assert {answer.lines[0] for answer in answers} == {
-        "all 3 ranks sleep: no rank differs from the others"
-    }
-    job.told(events.StacksWanted())
-    assert job.shows == 2, "and they are read again for who asks later"
-
-
-def test_who_asks_for_stacks_that_are_not_there_is_told_why() -> None:
-    job = Node(launcher="plain")
-    assert job.told(events.StacksWanted()) == [actions.ShowStacks((), "no rank runs yet")]
-    job = Job()
-    job.told(events.Signalled(15))
-    assert job.told(events.StacksWanted()) == [actions.ShowStacks((), "the job ends")]
 
 
 # --------------------------------------------------------------------------------------------------

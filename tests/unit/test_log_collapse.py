@@ -57,21 +57,12 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
         ("[rank3]: Traceback (most recent call last):", "[rank5]: Traceback (most recent call last):"),
         ("[3] starts", "[5] starts"),
         ("worker-1 (pid 17) is ready", "worker-0 (pid 123456) is ready"),
-        (
-            "host1:123:456 [0] NCCL INFO Bootstrap : Using eth0",
-            "a.b-c:78:9 [1] NCCL INFO Bootstrap : Using eth0",
-        ),
-        (
-            "gpu-a:123:456 [3] NCCL INFO cudaDev 1",
-            "gpu-b:78:9 [5] NCCL INFO cudaDev 1",
-        ),
+        ("host1:123:456 [0] NCCL INFO Bootstrap : Using eth0", "a.b-c:78:9 [1] NCCL INFO Bootstrap : Using eth0"),
+        ("gpu-a:123:456 [3] NCCL INFO cudaDev 1", "gpu-b:78:9 [5] NCCL INFO cudaDev 1"),
         ("2026-01-01 12:00:00,123 INFO loading", "2026-01-01 12:00:01,9 INFO loading"),
         ("12:00:00 loading", "12:00:01 loading"),
         ("2026-01-01T12:00:00.123Z loading", "2026-01-01T12:00:00.456Z loading"),
-        (
-            "W1128 13:18:19.123000 12345 torch/x.py:766] slow",
-            "W1128 13:18:19.200000 12346 torch/x.py:766] slow",
-        ),
+        ("W1128 13:18:19.123000 12345 torch/x.py:766] slow", "W1128 13:18:19.200000 12346 torch/x.py:766] slow"),
     ],
 )  # fmt: skip
 def test_lines_that_differ_by_rank_pid_or_time_become_one(first: str, second: str) -> None:

@@ -13,6 +13,8 @@ STORIES = {name: told for name, *told in stories()}
 @pytest.mark.control("a node of an elastic job counts once its launcher has met the others")
 @pytest.mark.promise("a node that does not pass its gate never gets a rank")
 @pytest.mark.control("a node that does not pass its gate never gets a rank")
+@pytest.mark.promise("a job ends by a stall only if a rank differs, or after five times the limit")
+@pytest.mark.control("a job ends by a stall only if a rank differs, or after five times the limit")
 @pytest.mark.parametrize("name", STORIES)
 def test_the_machine_answers_as_written(name: str) -> None:
     """`make golden` writes the answers anew: read the diff."""

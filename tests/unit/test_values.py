@@ -111,13 +111,8 @@ def test_none_of_ours_inherits_or_needs_what_is_not_supported() -> None:
                 kinds = " ".join(map(str, vars(each)["__annotations__"].values()))
                 assert not re.search("ClassVar|InitVar|KW_ONLY", kinds), f"{module.name}.{name}"
                 written = [
-                    "__init__",
-                    "__repr__",
-                    "__eq__",
-                    "__hash__",
-                    "__setattr__",
-                    "__delattr__",
-                ]
+                    "__init__", "__repr__", "__eq__", "__hash__", "__setattr__", "__delattr__",
+                ]  # fmt: skip
                 own = {it for it in written if it in vars(each)}
                 theirs = {
                     it for it in own if getattr(vars(each)[it], "__module__", "") == module.name

@@ -9,6 +9,9 @@ machine has answered; `#` begins a comment. What stands above the first story co
     answer 1 2                     these nodes answer the roll call
     prepared                       this node's files are written
     wait 2                         seconds pass, in which every node answers
+    idle 150 1 150                 ranks of each node have printed nothing for so many seconds
+    states S S T                   the state of a rank of each node, as its stacks show it
+    steps (0, 9, 900.0)            rank, its step, and the seconds since it printed that
     pause 40                       seconds pass, in which nothing comes and this node does nothing
     0 1: Met()                     these nodes say this: messages of entrypoint.job.messages, and
                                    `end(7)`, `starts(0, 1)`, `ends(0, 1, status=7)`
@@ -86,6 +89,12 @@ def _do(node: Node, command: str) -> None:
         node.answers(*numbers)
     elif word == "wait":
         node.waits(float(rest))
+    elif word == "idle":
+        node.idle = [float(seconds) for seconds in rest.split()]
+    elif word == "states":
+        node.states = rest.split()
+    elif word == "steps":
+        node.steps = [*eval(f"({rest},)")]
     elif word == "pause":
         node.now += float(rest)
     elif word == "prepared":
