@@ -15,6 +15,11 @@ STORIES = {name: told for name, *told in stories()}
 @pytest.mark.control("a node that does not pass its gate never gets a rank")
 @pytest.mark.promise("a job ends by a stall only if a rank differs, or after five times the limit")
 @pytest.mark.control("a job ends by a stall only if a rank differs, or after five times the limit")
+@pytest.mark.promise("a worker leaves when worker-0 has read its goodbye, or 2 s after it")
+@pytest.mark.control("a worker leaves when worker-0 has read its goodbye, or 2 s after it")
+@pytest.mark.promise(
+    "a node whose own program has failed believes no success", control="a story with 0"
+)
 @pytest.mark.parametrize("name", STORIES)
 def test_the_machine_answers_as_written(name: str) -> None:
     """`make golden` writes the answers anew: read the diff."""

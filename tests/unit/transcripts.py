@@ -13,6 +13,8 @@ machine has answered; `#` begins a comment. What stands above the first story co
     states S S T                   the state of a rank of each node, as its stacks show it
     steps (0, 9, 900.0)            rank, its step, and the seconds since it printed that
     pause 40                       seconds pass, in which nothing comes and this node does nothing
+    until Stop                     time passes until the machine sends or does this; `until Stop unread`:
+                                   and what the launcher prints is not read
     0 1: Met()                     these nodes say this: messages of entrypoint.job.messages, and
                                    `end(7)`, `starts(0, 1)`, `ends(0, 1, status=7)`
     SessionLost(2)                 an event of entrypoint.job.events
@@ -89,6 +91,8 @@ def _do(node: Node, command: str) -> None:
         node.answers(*numbers)
     elif word == "wait":
         node.waits(float(rest))
+    elif word == "until":
+        _until(node, *rest.split())
     elif word == "idle":
         node.idle = [float(seconds) for seconds in rest.split()]
     elif word == "states":
@@ -105,6 +109,21 @@ def _do(node: Node, command: str) -> None:
             node.hears(*(said if isinstance(said, list) else [said]), sender=number)
     else:
         node.told(_value(node, command))
+
+
+def _until(node: Node, kind: str, read: str = "") -> None:
+    """Have time pass until the machine sends such a message, or does this; note how much."""
+    begun, done = node.now, list[Any]()
+    while not any(kind in (type(each).__name__, _sent(each)) for each in done):
+        node.now = max(node.now, node.machine.wake)
+        done = node.told(events.TimerFired())
+        for _ in [each for each in done if isinstance(each, actions.CheckOutputProgress)]:
+            done = done + node.told(events.OutputProgress(100, not read))
+    node.done.append(f"after {node.now - begun:.1f} s")
+
+
+def _sent(action: Any) -> str:
+    return type(getattr(action, "message", None)).__name__
 
 
 def _value(node: Node, text: str) -> Any:
@@ -138,8 +157,8 @@ def _shown(done: Sequence[Any], node: Node) -> Iterator[str]:
     ]
     for _, group in groupby(heard, lambda each: getattr(each, "message", id(each))):
         first, *more = group
-        if isinstance(first, actions.Log):
-            yield f"log {first.text}"
+        if isinstance(first, (actions.Log, str)):
+            yield first if isinstance(first, str) else f"log {first.text}"
         elif isinstance(first, actions.Send):
             nodes = " ".join(str(each.node) for each in (first, *more))
             yield f"{nodes} < {_brief(first.message)}"
