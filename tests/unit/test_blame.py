@@ -8,10 +8,6 @@ import pytest
 from entrypoint.causes.judge import judge
 
 TRACEBACK = ["Traceback (most recent call last):", '  File "train.py", line 3, in <module>']
-BROADCAST = [
-    *TRACEBACK,
-    '  File "/usr/lib/python3/torch/distributed/distributed_c10d.py", line 2710, in broadcast_object_list',
-]
 PSEC = """\
 A requested component was not found, or was unable to be opened.  This
 means that this component is either not installed or is unable to be

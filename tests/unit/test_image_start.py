@@ -17,8 +17,6 @@ from entrypoint.system.image import record as image_record
 from entrypoint.system.image import start as image_start
 from entrypoint.system.image.start import ImageStart
 
-FACTS = Facts({"PATH": "/usr/bin"}, "a", "/work", 1000, "me", "/home/me", mpi="4.1.7")
-
 
 def put(root: Path, **files: str) -> str:
     """Write files by their paths, with _ for /."""

@@ -22,14 +22,6 @@ def ended(status: int) -> messages.Ended:
     return messages.Ended(status, "mpirun", f"mpirun exited with {status}", (), True)
 
 
-def running(*ranks: int, **settings: Any) -> Node:
-    """A job of three nodes with two ranks each, of which these have started."""
-    node = Node(**settings).start()
-    for rank in ranks:
-        node.hears(*starts(rank), sender=rank // 2)
-    return node
-
-
 def reason(node: Node) -> str:
     return f"{node.outcome.status} {node.outcome.reason}"
 

@@ -38,16 +38,6 @@ def later(node: Node, *told: events.Unreachable | events.Rejected) -> Outcome | 
     return outcome
 
 
-@pytest.mark.parametrize("event", [REFUSED, OTHER])
-def test_the_address_of_a_node_that_was_lost_may_be_another_job_s(
-    event: events.Unreachable | events.Rejected,
-) -> None:
-    node = leader(frozenset({0, 1}))
-    assert later(node, event) is None
-    node.answers(1)
-    assert node.is_prepared
-
-
 @pytest.mark.parametrize(("event", "status"), [(REFUSED, 77), (OTHER, 78)])
 @pytest.mark.parametrize(("expected", "spares"), [(None, 1), (frozenset({0, 2}), 1), (None, 0)])
 def test_a_node_that_is_awaited_must_be_of_this_job(
@@ -63,33 +53,12 @@ def test_a_node_that_is_awaited_must_be_of_this_job(
     assert outcome.status == status
 
 
-def test_too_few_nodes_in_time_are_missing_and_nothing_else() -> None:
-    """Of two that are to work."""
-    node = Node(spares=1, restarts=2, timeouts="{peers: 5}")
-    node.told(events.NameState("a", ""))
-    node.waits(6)
-    assert node.outcome.status == 69
-    assert node.outcome.reason.startswith("EP500 2 of 2 peers did not answer within 5s | ")
-
-
 def running(*nodes: int) -> Node:
     """The leader of a job of two nodes and a spare, of which worker-0 and these are there."""
     node = leader(frozenset({0, *nodes}))
     node.answers(*nodes)
     node.told(events.Prepared(4, None))
     return node
-
-
-@pytest.mark.parametrize(
-    ("not_ready", "said"),
-    [(None, "waits as a spare"), (Outcome(73, "a full disk"), "cannot work: a full disk")],
-)
-def test_a_spare_may_come_later(not_ready: Outcome | None, said: str) -> None:
-    node = running(1)
-    report = NodeReport(2, 2, __version__, "4.1.4", not_ready=not_ready)
-    node.told(events.Answered(2, report, "10.0.0.1"))
-    assert f"worker-2 (c) is here, and {said}" in logged(node.done)
-    assert node.outcome is None
 
 
 def second(is_silent: bool, spares: int = 1) -> Node:
@@ -100,29 +69,6 @@ def second(is_silent: bool, spares: int = 1) -> Node:
     state.history = replace(state.history, attempt=2)
     node.answers(2, attempt=2)
     return node
-
-
-def test_the_next_attempt_waits_for_the_ranks_of_a_node_that_is_cut_off() -> None:
-    node = second(is_silent=True)
-    node.told(events.Unreachable(1, "no answer from 10.0.0.2"))
-    node.waits(49)
-    assert not node.is_prepared
-    said = [text for text in logged(node.done) if "the start waits for" in text]
-    assert [text[:31] for text in said] == ["the start waits for 50s at most"], "once"
-    node.waits(2)
-    assert node.is_prepared
-
-
-@pytest.mark.parametrize(("attempt", "spares"), [(1, 1), (2, 1), (1, 0), (2, 0)])
-def test_a_lost_node_that_has_ended_the_attempt_says_so_by_its_answer(
-    attempt: int, spares: int
-) -> None:
-    """A new container in its place knows nothing of the old one, which may only be cut off."""
-    node = second(is_silent=True, spares=spares)
-    node.answers(1, attempt=attempt)
-    assert node.is_prepared == (attempt == 2)
-    node.waits(51)
-    assert node.is_prepared
 
 
 # How a call to a node fails of which nothing is known: its sshd, or its network, is gone.
@@ -331,24 +277,6 @@ def test_the_others_go_on_without_a_spare_that_has_failed() -> None:
     assert node.outcome is None
 
 
-@pytest.mark.parametrize("attempt", [1, 2])
-def test_a_new_leader_says_that_it_does_not_know_whom_the_old_one_has_replaced(
-    attempt: int,
-) -> None:
-    node = leader()
-    node.answers(1, 2, attempt=attempt)
-    assert any("may work again" in text for text in logged(node.done)) == (attempt > 1)
-
-
-@pytest.mark.parametrize(("replaced", "is_believed"), [(((1, 2),), True), (((0, 2),), False)])
-def test_a_worker_believes_no_start_of_a_team_that_the_job_cannot_have(
-    replaced: tuple[tuple[int, int], ...], is_believed: bool
-) -> None:
-    node = Node(me=1, spares=1, restarts=2)
-    node.hears(node.hello, messages.Start(1, replaced=replaced), sender=0)
-    assert node.machine.state.has_started == is_believed
-
-
 @pytest.mark.parametrize("spares", [0, 1])
 def test_nodes_that_disagree_on_the_spares_run_no_job(spares: int) -> None:
     """Otherwise one that the others take for a spare would start its ranks."""
@@ -357,12 +285,3 @@ def test_nodes_that_disagree_on_the_spares_run_no_job(spares: int) -> None:
     assert node.outcome.status == 78
     assert "worker-2 (c) has mpirun" in node.outcome.reason
     assert "mpirun, spares: 1" in node.outcome.reason
-
-
-@pytest.mark.parametrize("spares", [0, 1])
-def test_a_worker_says_why_no_spare_leads(spares: int) -> None:
-    node = Node(me=1, spares=spares, restarts=2)
-    node.hears(node.hello, messages.Start(1), sender=0)
-    node.told(events.SessionLost(0))
-    assert "EP602 worker-0 (a) is lost: its session ended" in node.outcome.reason
-    assert ("no spare leads instead" in node.outcome.reason) == bool(spares)

@@ -4,7 +4,8 @@ A story begins with a line `## TITLE`. Below it are blocks: commands, a line `--
 machine has answered; `#` begins a comment. What stands above the first story comes before each.
 `make golden` writes the answers anew.
 
-    leader {launcher: elastic}     this node is the leader of a, b, c (machine.py); its settings
+    leader {launcher: elastic}     this node is the leader of a, b, c (machine.py); its settings, and
+                                   of the last attempt `attempt`, `team` and the nodes `expected`
     worker {me: 2}                 this node is a worker
     answer 1 2                     these nodes answer the roll call
     prepared                       this node's files are written
@@ -37,6 +38,7 @@ from entrypoint import __version__
 from entrypoint.base.model import Members, NodeReport, Outcome
 from entrypoint.base.values import fields, is_dataclass, replace
 from entrypoint.job import actions, events, messages
+from entrypoint.job.membership.team import Team
 from tests import TREE
 from tests.unit.machine import Node, ends, starts
 
@@ -75,12 +77,26 @@ def _block(node: Any, commands: str) -> tuple[Any, list[Any]]:
     for command in filter(None, commands.splitlines()):
         word, _, rest = command.partition(" ")
         if word in ("leader", "worker"):
-            node = Node(**{"me": int(word == "worker"), **(yaml.safe_load(rest) or {})})
+            node = _machine(**{"me": int(word == "worker"), **(yaml.safe_load(rest) or {})})
         elif word != "#":
             before = len(node.done)
             _do(node, command)
             done += node.done[before:]
     return node, done
+
+
+def _machine(attempt: int = 0, team: Sequence[int] = (), **settings: Any) -> Node:
+    """Return a machine with these settings, and what the last attempt has left to this one."""
+    expected, may_run = settings.pop("expected", None), settings.pop("may_run", {})
+    left = {node: (until, is_silent) for node, (until, is_silent) in may_run.items()}
+    if team:
+        nodes = None if expected is None else frozenset(expected)
+        reasons = dict.fromkeys(left, "lost")
+        settings["team"] = Team(tuple(team), expected=nodes, reasons=reasons, may_run=left)
+    node = Node(**settings)
+    if attempt:
+        node.machine.state.history = replace(node.machine.state.history, attempt=attempt)
+    return node
 
 
 def _do(node: Node, command: str) -> None:
