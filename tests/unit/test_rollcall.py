@@ -17,10 +17,9 @@ from entrypoint.job.answer import node_info, node_report
 from entrypoint.job.failure import UNHEALTHY
 from entrypoint.job.history import History
 from entrypoint.job.leader import Leader
-from entrypoint.job.membership.team import Team
 from entrypoint.job.messages import Hello
 from entrypoint.job.rollcall import two_leaders
-from entrypoint.job.waits import SURE, Misdirected
+from entrypoint.job.waits import Misdirected
 from entrypoint.job.worker import Worker
 from entrypoint.plan import settle
 from tests.unit.machine import FACTS, Node, logged
@@ -122,57 +121,10 @@ def test_an_answer_brings_all_that_a_node_reports(
 # Who is missing
 
 
-@pytest.mark.parametrize("is_ours", [False, True])
-def test_a_peer_that_is_not_the_one_called_is_a_mistake_after_ten_seconds(is_ours: bool) -> None:
-    """Of another job, or another node of this one, which counts from its own first answer."""
-    node = Node()
-    node.told(events.NameState("a", ""))
-    node.told(events.Unreachable(2, "no DNS"))
-    assert node.shown("worker-2 (c)") == ["not reached yet", "no DNS"]
-    begun = node.now
-    for seconds in (0, SURE + 0.1, SURE + 5, SURE + 5.1) if is_ours else (0, SURE, SURE + 0.1):
-        assert node.outcome is None
-        node.now = begun + seconds
-        node.told(events.Unreachable(1, "another key", refused=True, ours=is_ours))
-    assert node.outcome.status == 77
-    assert (
-        "EP503 worker-1 (b) does not belong to this job | another key; also missing: worker-2 (c, no DNS) |"
-        " give all nodes" in node.outcome.reason
-    ) or is_ours
-
-
 def test_two_leaders_with_the_same_hosts_have_one_index() -> None:
     here = Node().machine.state.topology
     assert two_leaders(here, HOSTS)[1] == "both have index 0 of a, b, c"
     assert "another node has" in two_leaders(here, ())[1]
-
-
-@pytest.mark.parametrize("expected", [None, frozenset({0, 1, 2}), frozenset({0, 1})])
-def test_a_stop_between_two_attempts_is_told_to_those_that_come_soon(
-    expected: frozenset[int] | None,
-) -> None:
-    """Also where that takes longer than the roll call may. Nobody waits for a node that is lost."""
-    team = Team((0, 1, 2), expected=expected)
-    node = Node(timeouts="{peers: 2}", restarts=2, team=team)
-    node.machine.state.history = History(2)
-    node.told(events.NameState("a", ""))
-    node.told(events.Signalled(15))
-    node.waits(2)
-    assert node.outcome is None
-    node.answers(1)
-    assert (node.outcome is None) == (expected != {0, 1})
-    node.waits(2)
-    assert node.outcome.status == 143
-
-
-def test_a_stop_between_two_attempts_ends_a_worker_that_is_not_called() -> None:
-    node = Node(me=1, restarts=2)
-    node.machine.state.history = History(2)
-    node.told(events.Signalled(15))
-    node.waits(4.5)
-    assert node.outcome is None
-    node.waits(1)
-    assert node.outcome.status == 143
 
 
 def test_a_worker_has_one_leader_at_a_time() -> None:
