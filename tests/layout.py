@@ -49,6 +49,8 @@ RANK_KINDS = {name for name in vars(rankkind) if isinstance(getattr(rankkind, na
 WAY_OF_PLAN = split(
     "forms limits numbering topology members cpus launch env files notes ports recognition show"
 )
+# Words that begin a question, and no docstring.
+QUESTION = re.compile(r"\s*(What|Whether|Who|Whose|Why|How|Where|When|Which)\b")
 # Names that only job/membership/ knows of those in job/.
 MEMBERSHIP = {"spares", "min_nodes", "gate"}
 # The objects that it has, and the methods that change a collection in place.
@@ -63,7 +65,6 @@ LARGE: Mapping[str, Mapping[str, int]] = {
     "node.py Loop": {"methods": 30, "attributes": 22},
     "output/log.py Logger": {"attributes": 21},
     "ranks/keeper.py Keeper": {"lines": 413, "methods": 28},
-    "ranks/program_reports.py ProgramReports": {"attributes": 22},
     "spec/jobspec.py JobSpec": {"attributes": 40},  # one for each field
 }
 # Where a host name is meant as such: what DNS was asked for, or an entry of a launcher's file; in
@@ -427,6 +428,17 @@ def classes(sources: Sources, large: Mapping[str, Mapping[str, int]] = LARGE) ->
     ]
 
 
+def docstrings(sources: Sources) -> list[str]:
+    """A docstring begins with what the thing does or is, not with the word of a question."""
+    return [
+        f"{path}:{node.lineno}: {found[1]}"
+        for path, text in sources.items()
+        for node in ast.walk(parse(text))
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        if (found := QUESTION.match(str(node.value.value)))
+    ]
+
+
 def hosts_in_texts(sources: Sources) -> list[str]:
     """A message names a node by its name, not by its host."""
     return [
@@ -439,4 +451,6 @@ def hosts_in_texts(sources: Sources) -> list[str]:
 
 _RULES = [import_order, circles, one_way, effects, sleeps, lengths, divided, launchers_by_name]
 _RULES += [inquiries_by_name, rank_kinds, membership_elsewhere, membership_acts, membership_written]
-RULES: Mapping[str, Rule] = {rule.__name__: rule for rule in [*_RULES, classes, hosts_in_texts]}
+RULES: Mapping[str, Rule] = {
+    rule.__name__: rule for rule in [*_RULES, classes, docstrings, hosts_in_texts]
+}

@@ -136,6 +136,10 @@ BREACHES = [
     ("classes", "job/a.py", "class A:\n" + "    x = 1\n" * 300, "1: A has 301 lines"),
     ("classes", "job/a.py", "class A:\n" + "    def f(self): ...\n" * 26, "1: A has 26 methods"),
     ("classes", "job/a.py", "class A:\n" + "".join(f"    x{n} = 1\n" for n in range(21)), "1: A has 21 attributes"),
+    ("docstrings", "spec.py", '"""What this is."""', "1: What"),
+    ("docstrings", "plan/a.py", 'def f():\n    """\n    Whether it ends."""', "2: Whether"),
+    ("docstrings", "job/a.py", 'class A:\n    """Who it is, once."""', "2: Who"),
+    ("docstrings", "job/a.py", 'x = 1\n"""How often."""', "2: How"),
 ]  # fmt: skip
 
 
@@ -198,6 +202,7 @@ def test_a_circle_is_named(wrong: Sources, parts: list[str]) -> None:
         ("membership_written", "job/a.py", "self._participants.ended(1)\nrows.pop(roster.here)"),
         ("membership_written", "job/membership/a.py", "self._roster.team = x"),
         ("classes", "node.py", "class Loop:\n" + "    def f(self): ...\n" * 30),
+        ("docstrings", "spec.py", '"""Whatever it is: what it does."""\nx = "What"'),
         ("imported_tests", "tests/unit/test_a.py", "from tests.unit.machine import tested"),
         ("hosts_in_texts", "a.py", 'f"{node.name} is lost"'),
         ("short_deadlines", "a.py", "with pytest.raises(TimeoutExpired):\n    process.wait(3)"),
