@@ -77,6 +77,7 @@ def _run_nodes(args: argparse.Namespace, folder: str, signals: Signals, log: Log
     import asyncio
 
     from entrypoint.base import registry
+    from entrypoint.spec import paths_in_file
     from entrypoint.system import facts
     from entrypoint.tools.local.cluster import LocalCluster
 
@@ -93,12 +94,12 @@ def _run_nodes(args: argparse.Namespace, folder: str, signals: Signals, log: Log
     visible = registry.access(device.kind).visible
     port, envs = _free_ports(), []
     # A spec that is not a file is copied to another folder.
-    paths = {} if not args.spec or os.path.isfile(args.spec) else local.paths(spec)
+    paths = {} if not args.spec or os.path.isfile(args.spec) else paths_in_file(spec)
     for node in range(count):
         settings = local.settings(spec, count, node, folder, port)
         inherited = {**here.env, **local.share(visible, here.env, device.count, count, node)}
         env = local.environment(inherited, settings, node, folder)
-        envs.append(env | paths)
+        envs.append(paths | env)
     _check(args, text, replace(here, env=envs[0]))
     _files(folder, text, args, count)
     argv = (

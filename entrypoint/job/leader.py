@@ -43,11 +43,11 @@ from entrypoint.job.membership.team import Team
 from entrypoint.job.outbox import Handlers, Outbox, Shared
 from entrypoint.job.peers import Peer
 from entrypoint.job.rollcall import RollCall
-from entrypoint.job.state import JobState
+from entrypoint.job.state import JobState, Machine
 from entrypoint.spec import JobSpec
 
 
-class Leader:
+class Leader(Machine):
     """The node that decides. `handle` takes what happened and when, and returns what to do."""
 
     def __init__(
@@ -100,16 +100,6 @@ class Leader:
         }
 
     # -- the machine
-
-    @property
-    def outcome(self) -> Outcome | None:
-        """The first outcome decided."""
-        return self.state.outcome
-
-    @property
-    def wake(self) -> float:
-        """Return when `handle` is to be called at the latest."""
-        return self._scheduler.wake
 
     def handle(self, event: Any, now: float) -> list[Any]:
         """Return what is to be done, now that this happened at `now` (seconds)."""

@@ -164,3 +164,19 @@ class JobState:
         """This node's part of the attempt is over."""
         self.enter(Phase.ENDED, detail=f"{outcome.reason}; exit {outcome.status}")
         self.scheduler.end(outcome)
+
+
+class Machine:
+    """What the state machines of leader and worker have in common."""
+
+    state: JobState
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """The first outcome decided."""
+        return self.state.outcome
+
+    @property
+    def wake(self) -> float:
+        """Return when `handle` is to be called at the latest."""
+        return self.state.scheduler.wake

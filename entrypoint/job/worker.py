@@ -15,7 +15,7 @@ from entrypoint.base.text import count
 from entrypoint.job import actions, events, messages
 from entrypoint.job.failure import difference, lost, stopped
 from entrypoint.job.history import History, follow
-from entrypoint.job.state import JobState
+from entrypoint.job.state import JobState, Machine
 from entrypoint.job.waits import KILL_MARGIN, Misdirected, rejoin
 from entrypoint.plan.members import is_team, team_of
 from entrypoint.spec import JobSpec
@@ -23,7 +23,7 @@ from entrypoint.spec import JobSpec
 _LEADER = 0
 
 
-class Worker:
+class Worker(Machine):
     """A node that follows. `handle` takes what happened and when, and gives what is to be done
     about it."""
 
@@ -56,16 +56,6 @@ class Worker:
         self._after = state.scheduler.after
 
     # -- the machine
-
-    @property
-    def outcome(self) -> Outcome | None:
-        """The first outcome decided."""
-        return self.state.outcome
-
-    @property
-    def wake(self) -> float:
-        """Return when `handle` is to be called at the latest."""
-        return self._scheduler.wake
 
     def handle(self, event: Any, now: float) -> list[Any]:
         """Return what is to be done, now that this happened at `now` (seconds)."""

@@ -11,13 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from entrypoint.base.model import (
-    EnvVar,
-    Launch,
-    LaunchRanks,
-    Program,
-    Topology,
-)
+from entrypoint.base.model import EnvVar, Launch, LaunchRanks, Program, Topology
 from entrypoint.base.values import replace
 from entrypoint.launchers import _mpi, _torch
 from entrypoint.launchers._common import (

@@ -9,13 +9,7 @@ variables.
 from __future__ import annotations
 
 from entrypoint.base.errors import ConfigError
-from entrypoint.base.model import (
-    EnvVar,
-    Launch,
-    LaunchRanks,
-    Program,
-    Topology,
-)
+from entrypoint.base.model import EnvVar, Launch, LaunchRanks, Program, Topology
 from entrypoint.launchers._common import endpoint, master, meeting_port, refuse_env, with_python
 from entrypoint.spec import JobSpec
 

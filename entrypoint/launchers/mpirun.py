@@ -8,15 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from entrypoint.base import interfaces
 from entrypoint.base.errors import ConfigError
-from entrypoint.base.model import (
-    EnvVar,
-    File,
-    Interface,
-    Launch,
-    LaunchRanks,
-    Program,
-    Topology,
-)
+from entrypoint.base.model import EnvVar, File, Interface, Launch, LaunchRanks, Program, Topology
 from entrypoint.base.render import quote_yaml
 from entrypoint.base.text import some
 from entrypoint.base.values import replace

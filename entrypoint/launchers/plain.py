@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from entrypoint.base.model import (
-    EnvVar,
-    Launch,
-    Program,
-    Topology,
-)
+from entrypoint.base.model import EnvVar, Launch, Program, Topology
 from entrypoint.base.values import replace
 from entrypoint.launchers._common import meeting_port, place
 from entrypoint.spec import JobSpec

@@ -7,15 +7,7 @@ Sources: Ray's documentation, "Ray Core CLI" (ray start, ray symmetric-run), "Co
 
 from __future__ import annotations
 
-from entrypoint.base.model import (
-    EnvVar,
-    File,
-    Launch,
-    LaunchPort,
-    LaunchRanks,
-    Program,
-    Topology,
-)
+from entrypoint.base.model import EnvVar, File, Launch, LaunchPort, LaunchRanks, Program, Topology
 from entrypoint.launchers._common import (
     endpoint,
     file,

@@ -15,6 +15,7 @@ from entrypoint.base.values import replace
 from entrypoint.plan.limits import CLOCKS_OF_RUN, clocks_apart
 from entrypoint.spec import JobSpec
 
+Replaced = Collection[tuple[int, int]]  # places of the job, each with the node that has it
 _SHOWN = 4  # interfaces in one line
 
 
@@ -107,7 +108,7 @@ def check_networks(
     facts: Facts,
     topology: Topology,
     members: Members,
-    replaced: Collection[tuple[int, int]],
+    replaced: Replaced,
 ) -> None:
     """Refuse what means another network on another node, where this node has both: Open MPI would
     wait forever.
@@ -142,7 +143,7 @@ def clock_warnings(topology: Topology, members: Members) -> list[str]:
     return [f"warning: EP424 clocks differ | {differences} | set the clocks of these hosts by NTP"]
 
 
-def team_of(topology: Topology, replaced: Collection[tuple[int, int]]) -> tuple[int, ...]:
+def team_of(topology: Topology, replaced: Replaced) -> tuple[int, ...]:
     """Return the nodes that work, by their places in the job: the first ones, but for the places
     that other nodes have.
 
@@ -160,7 +161,7 @@ def team_of(topology: Topology, replaced: Collection[tuple[int, int]]) -> tuple[
     return tuple(team)
 
 
-def is_team(topology: Topology, replaced: Collection[tuple[int, int]]) -> bool:
+def is_team(topology: Topology, replaced: Replaced) -> bool:
     """Return whether `team_of` has an answer."""
     if not replaced:  # so it is in every message but a start, which a large job has many of
         return True
@@ -170,9 +171,7 @@ def is_team(topology: Topology, replaced: Collection[tuple[int, int]]) -> bool:
         return False
 
 
-def working(
-    topology: Topology, members: Members, replaced: Collection[tuple[int, int]] = ()
-) -> Topology:
+def working(topology: Topology, members: Members, replaced: Replaced = ()) -> Topology:
     """Return the topology of a job that has only the nodes of this team, counted anew, with what
     each has reported. On a spare, it is one of them instead of the last."""
     slots = [report.slots for report in members.reports]

@@ -22,6 +22,7 @@ from entrypoint.spec.table import (
     given,
     left_out,
     names_of,
+    paths_in_file,
     set_fields,
     settings_in,
     written,
@@ -31,5 +32,5 @@ __all__ = [
     "JOB_NAME", "MAX_NODES", "MAX_SLOTS", "HostEntry",
     "JobSpec", "Override", "carried", "check_host", "expanded", "fields",
     "for_launcher", "for_script", "given", "left_out", "letters_of", "load", "names_of",
-    "plain_path", "removed", "set_fields", "settings_in", "written",
+    "paths_in_file", "plain_path", "removed", "set_fields", "settings_in", "written",
 ]  # fmt: skip

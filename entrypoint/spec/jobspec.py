@@ -30,6 +30,8 @@ PREFIX = "ENTRYPOINT_"
 Port = Annotated[int, Rule(ge=1, le=65535)]
 _PORT_OR_AUTO = Rule(ge=1, le=65535, word="auto")
 Count = Annotated[int, Rule(ge=0)]
+NonNegative = Annotated[float, Rule(ge=0)]
+Positive = Annotated[float, Rule(gt=0)]
 Path = Annotated[str, PATH]
 _ALONE = "1"  # of `nodes`: this node is the only one
 _NODES = r"^(1|[1-9]\d{0,4}:[1-9]\d{0,4})$"
@@ -204,7 +206,7 @@ class StallSpec:
       `minutes`, has stalled even if it prints other things.
     """
 
-    minutes: Annotated[float, Rule(ge=0)] = 0.0
+    minutes: NonNegative = 0.0
     action: Literal["warn", "stop"] = "warn"
     line: Annotated[str | None, Rule("text such as step {step}/", check=_check_line)] = None
 
@@ -247,11 +249,11 @@ class NetcheckSpec:
     """
 
     when: Literal["asked", "before"] = "asked"
-    max_latency_ms: Annotated[float, Rule(ge=0)] = 0.0
-    min_bandwidth_gbps: Annotated[float, Rule(ge=0)] = 0.0
+    max_latency_ms: NonNegative = 0.0
+    min_bandwidth_gbps: NonNegative = 0.0
     action: Literal["warn", "stop"] = "warn"
     seconds: Annotated[float, Rule(gt=0, le=60)] = 0.5
-    limit: Annotated[float, Rule(gt=0)] = 300.0
+    limit: Positive = 300.0
 
 
 @dataclass(frozen=True)
@@ -271,10 +273,10 @@ class TimeoutSpec:
     """
 
     peers: Annotated[float, Rule(gt=0), "--timeout"] = 600.0
-    join: Annotated[float, Rule(ge=0)] = 30.0
-    launch: Annotated[float, Rule(gt=0)] = 120.0
+    join: NonNegative = 30.0
+    launch: Positive = 120.0
     heartbeat: Annotated[float, Rule(ge=1)] = 15.0
-    grace: Annotated[float, Rule(ge=0)] = 30.0
+    grace: NonNegative = 30.0
     job: Annotated[float | Literal["scheduler"] | None, Rule(gt=0, word="scheduler")] = None
 
 
@@ -301,7 +303,7 @@ class RestartsSpec:
     most: Annotated[Count, "--restarts"] = 0
     without_progress: Count = 0
     progress: Path | None = None
-    minutes: Annotated[float, Rule(gt=0)] = 10.0
+    minutes: Positive = 10.0
     on: Literal["infrastructure", "any", "lost-nodes"] = "infrastructure"
 
 

@@ -219,6 +219,15 @@ def written(spec: JobSpec) -> tuple[dict[str, str], list[str]]:
     return {field.env: _text(value) for field, value in values}, kept
 
 
+def paths_in_file(spec: JobSpec) -> dict[str, str]:
+    """Return the paths of the spec's file as variables, for a copy of it in another folder."""
+    return {
+        field.env: spec.value(field.path)
+        for field in set_fields(spec)
+        if field.rule.is_path and spec.source(field.path).origin == "spec"
+    }
+
+
 def for_script(spec: JobSpec) -> tuple[dict[str, Any], list[str]]:
     """Return the job as the content of a spec file for run_mpi.sh, which others may read; and the
     paths of the secrets that scripts leave out.

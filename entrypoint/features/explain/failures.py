@@ -149,9 +149,8 @@ def read_phrase(text: str) -> Cause | None:
         return None
     xid = re.search(r" reported Xid (\d{1,4})\b", says)
     slug = shown_by(DeviceFault("", "xid", "", int(xid[1]))) if xid else "user-code"
-    kinds = ((kind.slug, kind.says) for kind in KINDS.values())
-    rows = ((row.slug, row.says) for row in (*signatures(), *ENDS.values()))
-    words = (*_OTHER_WORDS, *kinds, *rows)
+    rows: tuple[CauseKind | Signature, ...] = (*KINDS.values(), *signatures(), *ENDS.values())
+    words = (*_OTHER_WORDS, *((row.slug, row.says) for row in rows))
     fitting = [  # with something in place of their fields
         (len(said), name)
         for name, said in words

@@ -168,10 +168,7 @@ class Coordinator:
         self._now = now
         own = self._spec.timeouts.launch
         more = messages.PATIENCE  # than the seconds after which the node itself gives torch up
-        while not self._asked:
-            questions = next(self._script, None)
-            if questions is None:
-                return []
+        for questions in () if self._asked else self._script:
             self._asked = dict(questions)
             if questions:
                 return [

@@ -12,7 +12,7 @@ from typing import Any
 from entrypoint.base.model import Facts, Interface, Plan
 from entrypoint.base.render import render
 from entrypoint.base.text import from_json, one_line
-from entrypoint.base.values import replace
+from entrypoint.base.values import dataclass, replace
 from entrypoint.base.wire import Invalid, to_json
 from entrypoint.features.netcheck.messages import (
     ANSWERS,
@@ -34,18 +34,16 @@ from entrypoint.system import children
 _GONE = 2.0  # seconds for a killed process to be gone
 
 
+@dataclass
 class TorchProcess(Answers):
     """Starts when it is asked to open, and again after it has ended or did not answer in time."""
 
+    _spec: JobSpec
+    _facts: Facts
+    _plan: Plan
+    _env: Mapping[str, str]  # of this node's programs
     _interface: Interface | None = None  # that the roll call came over
     _process: asyncio.subprocess.Process | None = None
-
-    def __init__(self, spec: JobSpec, facts: Facts, plan: Plan, env: Mapping[str, str]) -> None:
-        """`env`: of this node's programs."""
-        self._spec = spec
-        self._facts = facts
-        self._plan = plan
-        self._env = env
 
     async def answer(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return its answer. If there is none, say why.

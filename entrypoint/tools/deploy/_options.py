@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from entrypoint.base.errors import ConfigError, UsageError
 from entrypoint.base.values import dataclass
-from entrypoint.spec import JobSpec, given, set_fields
+from entrypoint.spec import JobSpec, given, paths_in_file
 
 DEFAULT = ("image", "nodes", "resource")
 """The flags of `deploy` for a target without `TAKES`."""
@@ -101,12 +101,8 @@ def start_command(spec: JobSpec) -> list[str]:
 def relative_paths(spec: JobSpec) -> dict[str, str]:
     """Return the relative paths of the spec's file as variables, which start at the containers'
     working directory."""
-    return {
-        field.env: value
-        for field in set_fields(spec)
-        if field.rule.is_path and spec.source(field.path).origin == "spec"
-        if (value := spec.value(field.path)) and not value.startswith("/")
-    }
+    paths = paths_in_file(spec)
+    return {name: path for name, path in paths.items() if path and not path.startswith("/")}
 
 
 def metrics_address(spec: JobSpec) -> dict[str, str]:

@@ -127,7 +127,7 @@ class LocalCluster:
         """Log how the nodes ended, and return worker-0's status."""
         ends = []
         for node in range(len(self._envs)):
-            status = str(self._ended[node]) if node in self._ended else "not started"
+            status = self._ended.get(node, "not started")
             cause = f" ({self._causes[node]})" if node in self._causes else ""
             ends.append(f"worker-{node} {status}{cause}")
         if self._pending:

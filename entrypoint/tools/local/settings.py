@@ -8,7 +8,7 @@ network.interface, the launcher's port, and the address of the metrics.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from entrypoint.base.errors import UsageError
 from entrypoint.base.text import digits
@@ -19,7 +19,6 @@ from entrypoint.spec import (
     fields,
     for_launcher,
     names_of,
-    set_fields,
 )
 
 MOST = 64  # nodes: each is a Python and an sshd
@@ -46,12 +45,9 @@ def node_count(spec: JobSpec, requested: str | None) -> int:
     return number
 
 
-def refuse(paths: Iterable[str]) -> None:
+def refuse(overrides: Mapping[str, Override]) -> None:
     """Refuse flags for fields that this command sets itself. Raises UsageError."""
-    reserved = {
-        field.path: field.flags[-1] for field in fields() if field.path in OWN and field.flags
-    }
-    if refused := [reserved[path] for path in paths if path in reserved]:
+    if refused := [flag.where for path, flag in overrides.items() if path in OWN]:
         raise UsageError(
             "EP020 `entrypoint local` sets this itself", ", ".join(refused), "leave it out"
         )
@@ -92,16 +88,6 @@ def settings(spec: JobSpec, nodes: int, node: int, folder: str, port: int) -> di
         values["mpi.interface"] = "lo"
     variables = {field.path: field.env for field in fields()}
     return {variables[path]: value for path, value in values.items()}
-
-
-def paths(spec: JobSpec) -> dict[str, str]:
-    """Return the paths of the spec's file as variables, for a copy of it in another folder."""
-    return {
-        field.env: spec.value(field.path)
-        for field in set_fields(spec)
-        if field.rule.is_path and field.path not in OWN
-        if spec.source(field.path).origin == "spec"
-    }
 
 
 def environment(

@@ -8,19 +8,12 @@ import resource
 
 from entrypoint.base.text import size
 from entrypoint.base.values import dataclass
-from entrypoint.features.health.probe import (
-    Fields,
-    Findings,
-    Inputs,
-    NodeView,
-    Probe,
-)
+from entrypoint.features.health.probe import Fields, Findings, Inputs, NodeView, Probe
 from entrypoint.features.health.probes.accelerators import Accelerators
 from entrypoint.features.health.reading import Decimal, Number, Rows, String
 from entrypoint.plan import limits
 from entrypoint.plan.limits import RUN_DIR, UNLIMITED
 from entrypoint.system import cgroups, preflight, proc
-from entrypoint.system.cgroups import cpu_limit, readings
 
 _MEMORY_RANK = 512 << 20  # bytes: a Python with torch, before it has read any data
 _THREADS_RANK = 64  # of torch, NCCL and data loaders
@@ -93,7 +86,7 @@ class Limits(Probe):
     @staticmethod
     def read(inputs: Inputs) -> Fields:
         most, used = (
-            [int(text) for text in readings("pids", {2: name, 1: name}) if text.isdigit()]
+            [int(text) for text in cgroups.readings("pids", {2: name, 1: name}) if text.isdigit()]
             for name in ("pids.max", "pids.current")
         )
         return {
@@ -132,7 +125,7 @@ class Cpus(Probe):
 
     @staticmethod
     def read(inputs: Inputs) -> Fields:
-        return {"cpus": len(os.sched_getaffinity(0)), "cpu_limit": cpu_limit()}
+        return {"cpus": len(os.sched_getaffinity(0)), "cpu_limit": cgroups.cpu_limit()}
 
     def judge(self, view: NodeView) -> Findings:
         if self.cpus is None:

@@ -14,13 +14,7 @@ from entrypoint.base.errors import message_parts
 from entrypoint.base.render import TEMPLATES
 from entrypoint.base.secret import hides, masked
 from entrypoint.base.values import dataclass
-from entrypoint.features.health.probe import (
-    Fields,
-    Findings,
-    Inputs,
-    NodeView,
-    Probe,
-)
+from entrypoint.features.health.probe import Fields, Findings, Inputs, NodeView, Probe
 from entrypoint.features.health.reading import Decimal, Named, Number, Rows, String, Strings
 from entrypoint.plan import environment
 from entrypoint.spec import fields
