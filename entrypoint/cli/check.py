@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import os
 from typing import TYPE_CHECKING
 
-from entrypoint.base.model import Facts, Inquiry, Outcome, Plan
+from entrypoint.base.model import Facts, Inquiry, Plan
 from entrypoint.cli import inquire
 from entrypoint.cli.parser import PROGRAM, Command
 from entrypoint.output.log import Logger, width
@@ -71,19 +70,3 @@ def _alone(spec: JobSpec, facts: Facts, plan: Plan, options: CheckOptions) -> in
     end = CheckDialogue(options, plan, {me: plan.members.reports[me]}, found).conclude(None)
     assert end.outcome
     return end.outcome, end.answer
-
-
-def after_failure(outcome: Outcome, spec: JobSpec, facts: Facts, plan: Plan, log: Logger) -> None:
-    """Log what this node lacks after a failed boot, as far as probes without programs and network
-    can tell."""
-    from entrypoint.base.errors import CLASSES
-
-    if outcome.program or outcome.status not in CLASSES:
-        return
-    from entrypoint.features.health.probe import Inputs
-    from entrypoint.features.health.probes import lacking
-
-    # the job's outcome is known, and nothing here may change it
-    with contextlib.suppress(Exception):
-        for finding in lacking(Inputs(spec, facts, plan, 0.0)):
-            log(f"seen here: {finding.what} | {finding.detail} | {finding.fix}")

@@ -1,19 +1,86 @@
-"""The features of `run`, `check` and `netcheck`, put together for the core."""
+"""The features of `run`, `check` and `netcheck`, put together for the core.
+
+A copy of the toolkit may lack the folder of a feature.
+"""
 
 from __future__ import annotations
 
-from entrypoint.base.model import Inquiry
-from entrypoint.extensions import Extensions
-from entrypoint.features.health.admission import HealthGate
-from entrypoint.features.record.file import RecordFile
-from entrypoint.features.record.live import LiveRecord
+import contextlib
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from entrypoint import features
+from entrypoint.base.model import Facts, Inquiry, NodeReport, Outcome, Plan
+from entrypoint.extensions import Extensions, Gate
 from entrypoint.output.log import Logger
 from entrypoint.spec import JobSpec
 
+if TYPE_CHECKING:
+    from entrypoint.features.record.file import RecordFile
 
-def extensions(spec: JobSpec, record: RecordFile, log: Logger) -> Extensions:
+    Record: TypeAlias = RecordFile | "Nothing"
+
+
+class Nothing:
+    """Stands for the record, its observer, the gate and its admission: keeps and checks nothing."""
+
+    def _ignore(self, *_: Any) -> None: ...
+
+    about = end = begin = open = saw = close = hand_over = before_program = cancel = _ignore
+
+    def phases(self, now: float) -> Any:
+        """Return no phases, as the message to the leader."""
+        from entrypoint.job.messages import Phases
+
+        return Phases((), 0.0, 0.0, 0.0, 0.0)
+
+    def admission(self, *_: Any) -> Nothing:
+        """Return what admits every node."""
+        return self
+
+    def report(self, report: NodeReport) -> NodeReport:
+        """Return the report as it is."""
+        return report
+
+    def hold(self, work: Callable[[], None]) -> None:
+        """Do it now."""
+        work()
+
+
+def has(feature: str) -> bool:
+    """Return whether this copy of the toolkit has a feature."""
+    return os.path.isfile(f"{features.__path__[0]}/{feature}/__init__.py")
+
+
+def recorded(log: Logger, is_kept: bool = True) -> contextlib.AbstractContextManager[Record]:
+    """Return the record of this node, for a `with`, if it is to be kept."""
+    if not (is_kept and has("record")):
+        return contextlib.nullcontext(Nothing())
+    from entrypoint.features.record.file import recorded
+
+    return recorded(log)
+
+
+def extensions(spec: JobSpec, record: Record, log: Logger) -> Extensions:
     """Return what the core asks of features."""
-    return Extensions(LiveRecord(spec, record, log), HealthGate.of, _before_program)
+    if isinstance(record, Nothing):
+        return Extensions(record, _gate, _before_program)
+    from entrypoint.features.record.live import LiveRecord
+
+    return Extensions(LiveRecord(spec, record, log), _gate, _before_program)
+
+
+def _gate(spec: JobSpec, facts: Facts, log: Logger) -> Gate:
+    """Return the gate that the spec and the site ask for."""
+    if has("health"):
+        from entrypoint.features.health import asks_cards
+
+        if asks_cards(spec) or os.path.isdir(spec.gate.folder):
+            from entrypoint.features.health.admission import HealthGate  # most jobs have none
+
+            return HealthGate(spec, facts, log)
+    return Nothing()
 
 
 def _before_program(spec: JobSpec) -> Inquiry | None:
@@ -22,3 +89,19 @@ def _before_program(spec: JobSpec) -> Inquiry | None:
     from entrypoint.features.netcheck.coordinator import inquiry  # most jobs ask nothing
 
     return inquiry(spec, "before")
+
+
+def after_failure(outcome: Outcome, spec: JobSpec, facts: Facts, plan: Plan, log: Logger) -> None:
+    """Log what this node lacks after a failed boot, as far as probes without programs and network
+    can tell."""
+    from entrypoint.base.errors import CLASSES
+
+    if outcome.program or outcome.status not in CLASSES or not has("health"):
+        return
+    from entrypoint.features.health.probe import Inputs
+    from entrypoint.features.health.probes import lacking
+
+    # the job's outcome is known, and nothing here may change it
+    with contextlib.suppress(Exception):
+        for finding in lacking(Inputs(spec, facts, plan, 0.0)):
+            log(f"seen here: {finding.what} | {finding.detail} | {finding.fix}")

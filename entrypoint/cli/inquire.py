@@ -15,7 +15,7 @@ from entrypoint.output.log import Logger, show
 from entrypoint.spec import JobSpec
 
 if TYPE_CHECKING:
-    from entrypoint.features.record.file import RecordFile
+    from entrypoint.cli.features import Record
     from entrypoint.system.signals import Signals
 
 Answered = tuple[Outcome, str]  # how the command ends, and what it prints
@@ -35,15 +35,11 @@ def act(
     Returns the exit status. Raises ConfigError if there is no roll call. `keeps_record`: write a
     record, as `run` does.
     """
-    import contextlib
-
-    from entrypoint.features.record.file import RecordFile, recorded
+    from entrypoint.cli.features import recorded
     from entrypoint.system.signals import Signals, StoppedBySignal
 
-    # Without a place, a record is not written.
-    kept = recorded(log) if keeps_record else contextlib.nullcontext(RecordFile(log))
     try:
-        with kept as record:
+        with recorded(log, keeps_record) as record:
             signals = Signals(log)
             signals.watch()  # before anything slow
             from entrypoint.plan import located, settle
@@ -79,13 +75,12 @@ def _job(
 
 
 def _ask(
-    spec: JobSpec, facts: Facts, plan: Plan, signals: Signals, log: Logger, record: RecordFile
+    spec: JobSpec, facts: Facts, plan: Plan, signals: Signals, log: Logger, record: Record
 ) -> Answered:
     import asyncio
 
     from entrypoint.base.errors import ConfigError
-    from entrypoint.cli.features import extensions
-    from entrypoint.features.health.admission import HealthGate
+    from entrypoint.cli.features import Nothing, extensions
     from entrypoint.node import AttemptInputs, boot
     from entrypoint.ranks.keeping import KeeperProcess
     from entrypoint.system import checks, process
@@ -104,7 +99,7 @@ def _ask(
     features.observer.begin(plan)
     keeper = KeeperProcess()
     try:
-        attempt = AttemptInputs(spec, facts, plan, HealthGate(None), keeper, unusable)
+        attempt = AttemptInputs(spec, facts, plan, Nothing(), keeper, unusable)
         outcome, machine = asyncio.run(boot(attempt, signals, log, features))
     finally:
         keeper.close()

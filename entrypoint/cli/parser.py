@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
@@ -14,26 +15,13 @@ from entrypoint.output.log import answer, width
 from entrypoint.spec import fields, letters_of, removed
 from entrypoint.spec.rules import FieldInfo, nearest, suggestion
 
-NAMES = (
-    "run",
-    "local",
-    "plan",
-    "check",
-    "netcheck",
-    "init",
-    "render",
-    "deploy",
-    "ranktable",
-    "health",
-    "status",
-    "stacks",
-    "rerun",
-    "report",
-    "explain",
-    "facts",
-    "schema",
-    "help",
-)  # in the order of --help
+ORDER = """run local plan check netcheck init render deploy ranktable health status stacks rerun
+    report explain facts schema help"""  # as --help shows them
+NAMES = [
+    name
+    for name in ORDER.split()
+    if os.path.isfile(f"{os.path.dirname(__file__)}/{name}.py")  # a feature may be removed
+]
 _EXIT_STATUSES = "\n\n".join((errors.__doc__ or "").split("\n\n")[1:3])
 _EPILOG = f"""{_EXIT_STATUSES}
 

@@ -14,7 +14,7 @@ from entrypoint.output.log import Logger
 from entrypoint.spec import JobSpec
 
 if TYPE_CHECKING:
-    from entrypoint.features.record.file import RecordFile
+    from entrypoint.cli.features import Record
 
 _OF_TORCH = ("ENTRYPOINT_TORCH_", "MASTER_PORT", "TORCHRUN_", "TORCHLAUNCH_")
 
@@ -29,7 +29,7 @@ def act(args: argparse.Namespace, log: Logger) -> int:
     """Boot this node. Returns its exit status in the job."""
     if (started := _image_start(log)) is not None:
         return started
-    from entrypoint.features.record.file import recorded
+    from entrypoint.cli.features import after_failure, extensions, recorded
     from entrypoint.system import process
     from entrypoint.system.signals import Signals, StoppedBySignal
 
@@ -48,7 +48,6 @@ def act(args: argparse.Namespace, log: Logger) -> int:
                 return _pass_through(spec, facts, record, log)
             spec, topology = located(spec, facts)
             of_this_job = of_job(facts)  # mpirun answers while we import
-            from entrypoint.cli.features import extensions
             from entrypoint.node import execute
 
             record.about(topology)
@@ -58,8 +57,6 @@ def act(args: argparse.Namespace, log: Logger) -> int:
             outcome = execute(spec, facts, draft, signals, log, extensions(spec, record, log))
             record.end(outcome)
             if outcome.status:
-                from entrypoint.cli.check import after_failure
-
                 after_failure(outcome, spec, facts, draft, log)
     except StoppedBySignal as stop:
         outcome = stop.outcome
@@ -92,7 +89,7 @@ def _log_cause(outcome: Outcome, log: Logger) -> None:
         log(f"cause: {phrase(outcome.cause)}", fields)
 
 
-def _pass_through(spec: JobSpec, facts: Facts, record: RecordFile, log: Logger) -> int:
+def _pass_through(spec: JobSpec, facts: Facts, record: Record, log: Logger) -> int:
     """Become the program. Returns a status only if it could not be started."""
     from entrypoint.system import process
 

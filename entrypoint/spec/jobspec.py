@@ -505,14 +505,6 @@ class JobSpec:
         """Return whether so many nodes call each other, for which they need a secret."""
         return nodes > 1 and self.roll_call == "required"
 
-    @property
-    def asks_cards(self) -> bool:
-        """Return whether the tools of cards are asked before each attempt, where they are
-        installed."""
-        if self.device == "cpu" or self.gate.cards == "never":
-            return False
-        return self.gate.cards == "always" or self.restarts.most > 0 or self.spares > 0
-
     def slots_of(self, rank: int) -> int | None:
         """Return the slots of a node from its entry of `hosts`, or from `slots`; None if neither is
         set."""

@@ -14,6 +14,8 @@ Only system/smi.py asks nvidia-smi and npu-smi: for the last two, and once a ran
 gates the leader waits for, and what follows, is in job/gate.py.
 """
 
+from entrypoint.spec import JobSpec
+
 EFFECTS = (
     "admission",
     "gate",
@@ -24,3 +26,10 @@ EFFECTS = (
     "probes/network",
 )
 """Modules with effects; all others of this package are pure."""
+
+
+def asks_cards(spec: JobSpec) -> bool:
+    """Return whether the tools of cards are asked before each attempt, where they are installed."""
+    if spec.device == "cpu" or spec.gate.cards == "never":
+        return False
+    return spec.gate.cards == "always" or spec.restarts.most > 0 or spec.spares > 0

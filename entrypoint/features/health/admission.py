@@ -4,44 +4,25 @@ here before it has ended."""
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
-from entrypoint.base.model import Facts, NodeReport, Outcome, Plan
+from entrypoint.base.model import NodeReport, Outcome, Plan
 from entrypoint.base.values import replace
+from entrypoint.features.health.gate import NodeGate
 from entrypoint.job import events, messages
 from entrypoint.job.failure import unhealthy
-from entrypoint.output.log import Callbacks, Logger
-from entrypoint.spec import JobSpec
+from entrypoint.output.log import Callbacks
 from entrypoint.system.signals import Signals
 
-if TYPE_CHECKING:
-    from entrypoint.features.health.gate import NodeGate
 
-
-class HealthGate:
-    """The gate of this node, for all attempts. It is open if nothing is to be checked."""
-
-    def __init__(self, node: NodeGate | None) -> None:
-        self._node = node
-
-    @classmethod
-    def of(cls, spec: JobSpec, facts: Facts, log: Logger) -> HealthGate:
-        """Return the gate that the spec and the site ask for."""
-        if not spec.asks_cards and not os.path.isdir(spec.gate.folder):
-            return cls(None)
-        from entrypoint.features.health.gate import NodeGate  # most jobs have none
-
-        return cls(NodeGate(spec, facts, log))
+class HealthGate(NodeGate):
+    """The gate of this node, as the core asks for it."""
 
     def before_program(self, plan: Plan, signals: Signals) -> Outcome | None:
         """Return why this node must not become the program. Raises StoppedBySignal."""
-        if self._node is None:
-            return None
 
-        async def until_stopped(gate: NodeGate) -> str:
-            checked = asyncio.ensure_future(gate.check(plan, lambda why: None))
+        async def until_stopped() -> str:
+            checked = asyncio.ensure_future(self.check(plan, lambda why: None))
 
             def stop(*_: object) -> None:
                 checked.cancel()
@@ -51,18 +32,18 @@ class HealthGate:
             return "" if checked.cancelled() else checked.result()
 
         with signals.held():
-            problem = asyncio.run(until_stopped(self._node))
+            problem = asyncio.run(until_stopped())
         return unhealthy(problem) if problem else None
 
     def admission(self, plan: Plan, callbacks: Callbacks) -> HealthAdmission:
         """Begin the check before an attempt. `callbacks.tell` takes an event."""
-        return HealthAdmission(self._node, plan, callbacks)
+        return HealthAdmission(self, plan, callbacks)
 
 
 class HealthAdmission:
     """The gate of one attempt on this node."""
 
-    def __init__(self, gate: NodeGate | None, plan: Plan, callbacks: Callbacks) -> None:
+    def __init__(self, gate: NodeGate, plan: Plan, callbacks: Callbacks) -> None:
         """`callbacks.tell` takes an event."""
         self._plan = plan
         self._tell = callbacks.tell
@@ -70,7 +51,7 @@ class HealthAdmission:
         self._waits_for = ""
         self._is_announced = False  # whether the leader waits for the end
         self._held: list[Callable[[], None]] = []  # what is to be done after it
-        self._task = callbacks.background(self._run(gate)) if gate else None
+        self._task: asyncio.Task[None] | None = callbacks.background(self._run(gate))
 
     @property
     def is_open(self) -> bool:

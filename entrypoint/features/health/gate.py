@@ -17,7 +17,7 @@ from entrypoint.base.errors import EntrypointError, message_parts
 from entrypoint.base.model import Facts, Plan
 from entrypoint.base.secret import scrubbed
 from entrypoint.base.text import Log, one_line, some
-from entrypoint.features.health import cards
+from entrypoint.features.health import asks_cards, cards
 from entrypoint.job.failure import ended
 from entrypoint.plan import environment
 from entrypoint.spec import JobSpec
@@ -47,7 +47,7 @@ class NodeGate:
         self._spec = spec.gate
         self._facts = facts
         self._log = log
-        self._asks_cards = spec.asks_cards
+        self._asks_cards = asks_cards(spec)
         self._has_begun = False
         self._said: set[str] = set()
         # cards that were in use when the first attempt began, which the job then shares
