@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 import textwrap
+from collections import ChainMap
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -44,16 +45,22 @@ class Entry:
 
 @cache
 def source() -> Mapping[str, Any]:
-    """Return the content of messages.yaml."""
-    text = Path(__file__).with_name("messages.yaml").read_text(encoding="utf-8")
-    data: Mapping[str, Any] = yaml.safe_load(text)
+    """Return the content of messages.yaml, with the messages of features and tools, which their
+    folders have in a file of this name, in its groups."""
+    own = Path(__file__).with_name("messages.yaml")
+    files = own.parents[2].glob("*/*/messages.yaml")
+    content = {path: yaml.safe_load(path.read_text(encoding="utf-8")) for path in files}
+    data: dict[str, Any] = content.pop(own)
+    for id, about in ChainMap(*content.values()).items():
+        data["groups"][int(id[2])]["messages"][id] = about
     return data
 
 
 def groups() -> Iterator[tuple[str, list[Entry]]]:
     """Yield every message, in groups with a title."""
     for group in source()["groups"]:
-        yield group["title"], [_entry(id, about) for id, about in group["messages"].items()]
+        if entries := [_entry(*each) for each in sorted(group["messages"].items())]:
+            yield group["title"], entries
 
 
 @cache
@@ -112,8 +119,9 @@ def find(text: str) -> tuple[list[Entry], list[Mapping[str, str]]]:
     the messages that contain it, and the states of a wait and messages of other programs that
     do."""
     known = messages()
-    if ids := [id for id in dict.fromkeys(ID.findall(text.upper())) if id in known]:
-        return [known[id] for id in ids], []
+    ids = dict.fromkeys(ID.findall(text.upper()))
+    if named := [known[id] for id in ids if id in known]:
+        return named, []
     others = (*source()["waiting"], *source()["others"])
     return (
         [entry for entry in known.values() if text.lower() in entry.says.lower()],
