@@ -115,14 +115,7 @@ def test_a_command_imports_nothing_that_it_does_not_use(command: str, tmp_path: 
 def test_what_a_node_does_use_is_seen(tmp_path: Path) -> None:
     """The control: were the modules of a node not seen, the table above would hold nothing."""
     worker, leader = (imported(COMMANDS[each][0], tmp_path / each) for each in ("worker", "leader"))
-    assert {
-        "asyncio",
-        "entrypoint.node",
-        "entrypoint.job.worker",
-        "entrypoint.system.sshd",
-    } <= worker
+    assert {*LOOP[:2], "entrypoint.job.worker", "entrypoint.system.sshd"} <= worker
     assert {"paramiko", "entrypoint.session.calls"} <= leader
-    assert heavy(worker | {"ssl", "yaml.loader", "yamlish"}, ("ssl", YAML)) == [
-        "ssl",
-        "yaml.loader",
-    ]
+    more = {"ssl", "yaml.loader", "yamlish"}
+    assert heavy(worker | more, ("ssl", YAML)) == ["ssl", "yaml.loader"]

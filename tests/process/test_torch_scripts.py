@@ -605,13 +605,7 @@ def test_an_elastic_job_by_hand(bench: Bench) -> None:
 def test_the_program_s_own_variables_stay(bench: Bench, script: str) -> None:
     """Whatever the script calls its own: each name that occurs in it is a variable of the user's."""
     text = (bench.folder / f"{script}.sh").read_text()
-    names = set(re.findall(r"\b[A-Za-z]\w*", text)) - {
-        "PATH",
-        "PYTHON",
-        "NODE_RANK",
-        "script",
-        "bare",
-    }
+    names = {*re.findall(r"\b[A-Za-z]\w*", text)} - {*split("PATH PYTHON NODE_RANK script bare")}
     read = (
         "(MASTER|MA|VC|VK|TF|PET|ENTRYPOINT|MY)_.*|.*_VISIBLE_DEVICES"
         "|(NNODES|NGPUS_PER|RDZV_BACKEND|MAX_RES|TORCH|PYTHON|JOB_ID|RANK).*"
@@ -672,13 +666,7 @@ def test_spares_are_no_nodes_of_the_script(bench: Bench, script: str) -> None:
 @BOTH
 def test_a_platform_s_folder_is_expanded_where_the_script_runs(bench: Bench, script: str) -> None:
     (bench.folder / "jobs/code").mkdir(parents=True)
-    words = [
-        "${MA_JOB_DIR}/code/train.py",
-        "--data",
-        "$MA_JOB_DIR/x",
-        "--x=$MA_JOB_DIR/y",
-        "$MA_JOB_DIRS",
-    ]
+    words = split("${MA_JOB_DIR}/code/train.py --data $MA_JOB_DIR/x --x=$MA_JOB_DIR/y $MA_JOB_DIRS")
     bench.render(json.dumps({"workdir": "${MA_JOB_DIR}/code", "command": words}))
     jobs = f"{bench.folder}/jobs"
     got = bench.run(script=script, bare=True, MA_JOB_DIR=f"{jobs}/")

@@ -31,10 +31,8 @@ PASSED_ON = {
     "base/errors.py": ["str(self)"],
     "launchers/_common.py": ["summary"],  # of `problem`, whose calls are looked at
     "job/leader.py": ["words"],  # another node's failure
-    "job/rollcall.py": [
-        "'; '.join((each.summary for each in wrong))",
-        "*wrong",
-    ],  # what two_leaders says
+    # what two_leaders says
+    "job/rollcall.py": ["'; '.join((each.summary for each in wrong))", "*wrong"],
     "job/launch.py": ["self._lost"],
     "job/worker.py": ["*wrong", "**vars(message)"],
     "features/netcheck/coordinator.py": ["message"],  # all is well
@@ -135,12 +133,8 @@ def begins(words: ast.AST, call: ast.AST, inside: dict[ast.AST, ast.AST]) -> lis
 )
 @pytest.mark.see("words", "every message that ends a job or warns has an id")
 def test_every_message_that_ends_a_job_has_an_id() -> None:
-    assert [
-        line
-        for name, source in sources()
-        if name.endswith(".py")
-        for line in without_id(name, source)
-    ] == []
+    modules = [each for each in sources() if each[0].endswith(".py")]
+    assert [line for each in modules for line in without_id(*each)] == []
     # Control: one without, one with the wrong status, one whose words are made on another line.
     plain = 'def f():\n    what = "no id"\n    raise ConfigError(what, seen, do)\n'
     assert without_id("x.py", plain) == ["x.py:3: ConfigError(what, seen, do)"]
@@ -163,13 +157,12 @@ def test_every_id_has_an_entry_and_every_entry_a_place(
     record_property("seen", f"{len(found)} ids, {len(explain.messages())} entries")
     assert found - set(explain.messages()) == set()
     assert set(explain.messages()) - found == set()
+    files = (TREE / "entrypoint").rglob("messages.yaml")
+    ids = [id for file in files for id in re.findall(rf"(?m)^ *({ID}):$", file.read_text())]
+    assert sorted(ids) == sorted(explain.messages()), "each is in one file"
     # Control: what is only mentioned is no place.
-    assert list(
-        given(
-            "x.py",
-            'say("ask for EP500"), say("EP501 no"), f(what, "EP502"), say(f"warning: EP503 {x}")',
-        )
-    ) == ["EP501", "EP502", "EP503"]
+    said = 'say("ask for EP500"), say("EP501 no"), f(what, "EP502"), say(f"warning: EP503 {x}")'
+    assert [*given("x.py", said)] == ["EP501", "EP502", "EP503"]
 
 
 def test_an_entry_says_all_three_things() -> None:
@@ -179,25 +172,17 @@ def test_an_entry_says_all_three_things() -> None:
     }
     rest = [*explain.source()["waiting"], *explain.source()["others"]]
     assert {frozenset(each) for each in rest} == {frozenset({"says", "cause", "fix"})}
-    names = (
-        {name for field in fields() for name in (field.env, *field.aliases)}
-        | set(RESERVED)
-        | {"ENTRYPOINT_TRACE"}
-    )
+    names = {name for field in fields() for name in (field.env, *field.aliases)}
+    names |= {*RESERVED, "ENTRYPOINT_TRACE"}
     for entry in [*explain.messages().values(), *explain.statuses()]:
         assert all((entry.says, entry.statuses, entry.cause, entry.confirm, entry.fix)), entry.id
-        settings = set(
-            re.findall(r"\bENTRYPOINT_[A-Z_]+\b", f"{entry.cause} {entry.confirm} {entry.fix}")
-        )
-        assert settings <= names, entry.id
+        text = f"{entry.cause} {entry.confirm} {entry.fix}"
+        assert {*re.findall(r"\bENTRYPOINT_[A-Z_]+\b", text)} <= names, entry.id
 
 
 def test_every_status_of_ours_is_explained() -> None:
-    ours = {
-        str(status)
-        for status in (*errors.CLASSES, errors.EXIT_NOT_EXECUTABLE, errors.EXIT_NOT_FOUND)
-    }
-    assert ours <= {entry.id for entry in explain.statuses()}
+    ours = {*errors.CLASSES, errors.EXIT_NOT_EXECUTABLE, errors.EXIT_NOT_FOUND}
+    assert {*map(str, ours)} <= {entry.id for entry in explain.statuses()}
     assert [entry.id for entry in explain.statuses() if not entry.id.isdigit()] == ["1-63", "128+n"]
     for number in range(256):
         assert explain.of_status(number).cause
@@ -250,7 +235,5 @@ def test_what_is_unknown_gets_advice(asked: str, advice: str) -> None:
 
 def test_no_line_is_wider_than_the_terminal() -> None:
     everything = [explain.explanation(asked, 60) for asked in ("", "75", *explain.messages())]
-    assert (
-        max(len(line) for page in everything for line in page.splitlines() if "http" not in line)
-        <= 60
-    )
+    lines = [line for page in everything for line in page.splitlines() if "http" not in line]
+    assert max(map(len, lines)) <= 60

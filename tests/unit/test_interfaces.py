@@ -230,18 +230,10 @@ def test_a_choice_in_open_mpis_own_file_is_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "words", "asked"),
     [
-        (
-            "",
-            "from the roll call, the one that it comes over, of eth0, eth1; or set network.interface",
-            False,
-        ),
-        (
-            "network: {interface: eth}",
-            "eth0 here; the roll call brings the other nodes' names",
-            True,
-        ),
+        ("", "from the roll call, the one that it comes over, of eth0, eth1; or set network.interface", False),
+        ("network: {interface: eth}", "eth0 here; the roll call brings the other nodes' names", True),
     ],
-)
+)  # fmt: skip
 def test_a_plan_says_what_the_roll_call_decides(more: str, words: str, asked: bool) -> None:
     words = f"network interface: {words}"
     secret = {"ENTRYPOINT_SECRET": "8f2c" * 9 + "0a1b3d5e"}

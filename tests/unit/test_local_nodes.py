@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from shlex import split
+
 import pytest
 
 from entrypoint.base.errors import UsageError
@@ -99,13 +101,9 @@ def test_no_setting_of_another_job_reaches_a_node() -> None:
     assert env["ENTRYPOINT_HOSTS"] == ours["ENTRYPOINT_HOSTS"]
     assert (env["ENTRYPOINT_RESTARTS"], env["A"], env["HOSTNAME"]) == ("2", "b", "worker-0")
     assert env["TMPDIR"] == "/tmp/x/tmp-0"
-    assert {
-        "ENTRYPOINT_SECRET",
-        "MY_TASK_INDEX",
-        "SSHD_PORT",
-        "ENTRYPOINT_SSH_PORT",
-    } <= settings.unheard()
-    assert "ENTRYPOINT_HOSTS" not in settings.unheard()
+    unheard = settings.unheard()
+    assert {*split("ENTRYPOINT_SECRET MY_TASK_INDEX SSHD_PORT ENTRYPOINT_SSH_PORT")} <= unheard
+    assert "ENTRYPOINT_HOSTS" not in unheard
 
 
 @pytest.mark.parametrize(
@@ -137,15 +135,7 @@ def test_flags_are_passed_on() -> None:
         "env": Override(["A=b c", "D="], "--env"),
         "command": Override(["python", "train.py"], "--"),
     }
-    words = [
-        "--launcher=plain",
-        "--timeout=5",
-        "--env=A=b c",
-        "--env=D=",
-        "--",
-        "python",
-        "train.py",
-    ]
+    words = split("--launcher=plain --timeout=5 '--env=A=b c' --env=D= -- python train.py")
     assert settings.flags(given) == words
 
 
