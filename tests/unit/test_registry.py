@@ -15,9 +15,11 @@ from entrypoint import platforms, spec
 from entrypoint.base import registry
 from entrypoint.base.errors import ConfigError, SpecError
 from entrypoint.base.model import Facts
+from entrypoint.tools import deploy
 from tests.unit.cases import ROOT
 
 PACKAGE = Path(platforms.__file__).parents[1]
+DEPLOY = Path(deploy.__file__).parent
 ADAPTER = """
 def matches(facts):
     return "{mark}" in facts.env
@@ -46,7 +48,7 @@ def more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def test_names_are_the_folder(kind: str) -> None:
     files = [
         path.stem
-        for path in (PACKAGE / ("tools" * (kind == "deploy")) / kind).glob("*.py")
+        for path in {"deploy": DEPLOY}.get(kind, PACKAGE / kind).glob("*.py")
         if not path.stem.startswith("_")
     ]
     assert registry.names(kind) == sorted(files)

@@ -128,28 +128,3 @@ def test_values_are_no_templates() -> None:
         {**context, "peers": [{"host": "{{peers}}", "address": "b", "port": 1}]},
     )
     assert text.splitlines()[1] == 'Host "{{peers}}"'
-
-
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
-PAGES = sorted((Path(__file__).parents[2] / "templates").rglob("*.html.j2"))
-
-
-@pytest.mark.promise("every page's policy lets it load and run nothing")
-@pytest.mark.parametrize("template", PAGES, ids=lambda path: path.stem)
-def test_a_page_may_load_and_run_nothing(template: Path) -> None:
-    """Every page has the strict policy ahead of all that it applies to, and nothing that the policy
-    would stop."""
-    head, policy, rest = template.read_text().partition(
-        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
-    )
-    assert policy, f"{template.name} has no such Content-Security-Policy"
-    assert re.findall(r"<(\w+)", head) == ["html", "head", *["meta"] * head.count("<meta ")]
-    assert not re.search(
-        r"<(script|link|img|iframe|form|base|object)\b|\bon\w+=|url\(|@import", rest
-    )
-
-
-@pytest.mark.control("every page's policy lets it load and run nothing")
-def test_every_page_is_tried() -> None:
-    """The control of the one above: it has the pages that are known."""
-    assert [path.stem for path in PAGES] == ["timeline.html"]
