@@ -167,7 +167,7 @@ class JobState:
 
 
 class Machine:
-    """What the state machines of leader and worker have in common."""
+    """The common part of the state machines of leader and worker."""
 
     state: JobState
 
