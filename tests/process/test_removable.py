@@ -16,8 +16,8 @@ import pytest
 from entrypoint.cli.parser import NAMES
 from tests import TREE
 from tests.command import captured
+from tests.layout import imports
 from tests.proof.inputs import Inputs
-from tests.unit.test_layout import imports
 
 pytestmark = pytest.mark.textual
 INPUTS = Inputs()
