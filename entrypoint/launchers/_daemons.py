@@ -8,3 +8,4 @@ HYDRA = (
     "hydra_bstrap_pr",
 )
 DAEMONS = (*OPENMPI, *HYDRA)
+TELLS_CONTINUED = "mpirun"  # Open MPI 4's, not 5's, prints that it was suspended

@@ -20,7 +20,7 @@ import time
 from functools import partial
 
 from entrypoint.base.kept import MARK, KeptForm
-from entrypoint.launchers._daemons import DAEMONS
+from entrypoint.launchers._daemons import DAEMONS, TELLS_CONTINUED
 from entrypoint.ranks import orders, placeholder
 from entrypoint.ranks import rank as machine
 from entrypoint.ranks.attempt import Asked, KeptAttempt
@@ -223,8 +223,8 @@ class Keeper:
     def _release(self, order: orders.ReleaseRanks) -> None:
         """Have launchers hear of the ranks that failed. They are suspended until all have left: one
         kills the others when the first of them leaves."""
-        held = [kept for kept in self._kept if kept.is_held]
-        self._suspended = {kept.launched.launcher for kept in held if kept.launched}
+        held = {kept.launched.launcher for kept in self._kept if kept.is_held and kept.launched}
+        self._suspended = {pid for pid in held if name_of(pid) != TELLS_CONTINUED}
         kill(self._suspended, _signal.SIGSTOP)
         self._resume_at = time.monotonic() + _LEAVE
         for kept in list(self._kept):

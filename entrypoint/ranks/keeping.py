@@ -155,7 +155,8 @@ class Keeping:
     def __init__(
         self, keeper: KeeperProcess, report: Callable[[Any], object], lost: Callable[[], object]
     ) -> None:
-        self._keeper = keeper
+        self._socket = keeper.socket
+        self.pid = keeper.pid
         self._report = report
         self._lost = lost
         self._received = bytearray()
@@ -168,13 +169,8 @@ class Keeping:
         self._loop = asyncio.get_running_loop()
         # bytes of output that were lost when the attempt ended
         self._over: asyncio.Future[int] = self._loop.create_future()
-        self._loop.add_reader(keeper.socket, self.read)
+        self._loop.add_reader(self._socket, self.read)
         self._timer = self._loop.call_later(_LOOK, self._look)
-
-    @property
-    def pid(self) -> int:
-        """Return the keeper's pid."""
-        return self._keeper.pid
 
     def send(self, order: Any) -> None:
         """Send an order."""
@@ -182,7 +178,7 @@ class Keeping:
         self._write()
 
     def _write(self) -> None:
-        sock = self._keeper.socket
+        sock = self._socket
         try:
             while self._to_send and not self._is_lost:
                 del self._to_send[: sock.send(self._to_send)]
@@ -198,7 +194,7 @@ class Keeping:
         """Handle all reports that have come."""
         while not self._is_lost:
             try:
-                data = self._keeper.socket.recv(CHUNK)
+                data = self._socket.recv(CHUNK)
             except BlockingIOError:
                 return
             except OSError:
@@ -221,8 +217,8 @@ class Keeping:
     def _ended(self) -> None:
         if not self._is_lost:
             self._is_lost = True
-            self._loop.remove_reader(self._keeper.socket)
-            self._loop.remove_writer(self._keeper.socket)
+            self._loop.remove_reader(self._socket)
+            self._loop.remove_writer(self._socket)
             self._over.cancel()
             for kept in self.kinds.values():
                 kept.lost()
@@ -261,8 +257,8 @@ class Keeping:
         """Watch no more."""
         self._timer.cancel()
         self._reaper.close()
-        self._loop.remove_reader(self._keeper.socket)
-        self._loop.remove_writer(self._keeper.socket)
+        self._loop.remove_reader(self._socket)
+        self._loop.remove_writer(self._socket)
 
 
 def last_lines(lines: Iterable[str]) -> tuple[str, ...]:

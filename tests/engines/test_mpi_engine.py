@@ -3,13 +3,14 @@ and never mixed."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 
 import pytest
 
 from tests import TREE
 from tests.composed import Compose
-from tests.containers import MPI4, MPI5, logs, skip_without
+from tests.containers import MPI4, MPI5, docker, logs, skip_without
 from tests.rows import agrees, ended, expected, places, said
 
 HOSTS = ["worker-0", "worker-1"]
@@ -30,6 +31,15 @@ def test_mpi4py(variables: Run, major: str, image: str) -> None:
     containers, log = variables(image, "mpi", "python", "train.py")
     assert places(log) == expected(list(containers)), log
     agrees(log, "1e-10")
+
+
+@MAJORS
+def test_more_ranks_than_cpus(major: str, image: str) -> None:
+    """The slots of a lone node are the hostfile's, not its CPUs."""
+    skip_without(image)
+    slots = (os.cpu_count() or 1) + 2
+    run = f"run --rm {image} entrypoint run --launcher mpirun --slots {slots} -- echo hi"
+    assert docker(*run.split()).count("hi\n") == slots
 
 
 def test_a_node_with_the_other_major_is_named_and_nothing_starts(compose: Compose) -> None:

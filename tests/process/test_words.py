@@ -128,6 +128,7 @@ def test_a_line_of_ours_is_not_put_behind_a_progress_bar(bench: Bench) -> None:
     for name, one in benches.items():
         shown = one.out if name == "in one" else one.err
         assert shown.split("\n")[-4:] == [*ours, ""], name
+        assert "Forwarding signal" not in shown, "mpirun was suspended, and says so"
         # The rank may end before mpirun is reported as started.
         assert name == "on stdout" or "50%\n[entrypoint] " in shown, name
         if name != "after a return":

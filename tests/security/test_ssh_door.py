@@ -42,29 +42,18 @@ def settings(text: str) -> dict[str, str]:
     return dict(line.split(" ", 1) if " " in line else (line, "") for line in text.splitlines())
 
 
-HARD = {
-    "authenticationmethods": "publickey",
-    "pubkeyauthentication": "yes",
-    "passwordauthentication": "no",
-    "kbdinteractiveauthentication": "no",
-    "hostbasedauthentication": "no",
-    "permitemptypasswords": "no",
-    "usepam": "no",
-    "usedns": "no",
-    "disableforwarding": "yes",
-    "permittty": "no",
-    "permittunnel": "no",
-    "permituserrc": "no",
-    "permituserenvironment": "no",
-    "gatewayports": "no",
-    "compression": "no",
-    "authorizedkeyscommand": "none",
-    "trustedusercakeys": "none",
-    "maxauthtries": "3",
-    "logingracetime": "15",
-    "hostkeyalgorithms": "ssh-ed25519",
+# What sshd must not do.
+_NO = """
+    passwordauthentication kbdinteractiveauthentication hostbasedauthentication
+    permitemptypasswords usepam usedns permittty permittunnel permituserrc permituserenvironment
+    gatewayports compression
+"""
+HARD = dict.fromkeys(_NO.split(), "no") | {
+    "authenticationmethods": "publickey", "pubkeyauthentication": "yes",
+    "disableforwarding": "yes", "authorizedkeyscommand": "none", "trustedusercakeys": "none",
+    "maxauthtries": "3", "logingracetime": "15", "hostkeyalgorithms": "ssh-ed25519",
     "pubkeyacceptedalgorithms": "ssh-ed25519",
-}
+}  # fmt: skip
 
 
 def check_hard(text: str, user: str) -> None:

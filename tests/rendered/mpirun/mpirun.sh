@@ -71,8 +71,9 @@ if [ -n "$agent" ]; then
   # once, and some give it.
   export OMPI_MCA_plm=rsh PRTE_MCA_plm=ssh
 else
-  # One node needs no ssh, not even the program.
-  export OMPI_MCA_plm=^rsh PRTE_MCA_plm=^ssh
+  # One node needs no ssh, not even the program. Without the component, Open MPI 5 counts the CPUs
+  # and not the hostfile's slots.
+  export OMPI_MCA_plm=^rsh PRTE_MCA_plm=ssh PRTE_MCA_plm_ssh_agent=sh
 fi
 # Cut at the first dot, a name would be another than the one whose host key is known.
 line+=("$daemon" "$whole_names" 1)
