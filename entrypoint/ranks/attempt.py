@@ -65,14 +65,9 @@ class KeptAttempt:
             return Streams([], tail), (os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC), 2, -1)
         stdin = -1 if asked is None else _stdin(asked.place.stdin)
         targets = self.targets if asked is None else self._targets_of(asked.launched.pid)
-        output = form.output
-        # What such a launcher prints passes through here, too, so it need not have this.
-        is_direct = bool(asked and output.tags and self._pipes)
-        if is_direct:
-            output = replace(output, tags="")
         copies = Copies(
             tail,
-            _log(output, lambda error: tell(orders.Report(kind, number, "copy", error))),
+            _log(form.output, lambda error: tell(orders.Report(kind, number, "copy", error))),
         )
         if form.steps:
             from entrypoint.output.steps import opened
@@ -83,8 +78,7 @@ class KeptAttempt:
         for stream_number, target in targets.items():
             if target not in made:
                 source, made[target] = pair(target.fd)
-                goes_to = self.targets[stream_number] if is_direct else target
-                streams.append(_stream(source, goes_to, copies, output, stream_number))
+                streams.append(_stream(source, target, copies, form.output, stream_number))
                 if asked is None:
                     self._pipes.append((os.fstat(made[target]), target))
         own = tuple(target for target in made if target not in self.targets.values())

@@ -48,11 +48,6 @@ class Streams:
         return sum(stream.waiting for stream in self.all if stream.is_of_rank)
 
     @property
-    def to_launcher(self) -> list[Stream]:
-        """Return those that go to where nobody else prints: a launcher's pipe."""
-        return [stream for stream in self.all if stream.target in self.own]
-
-    @property
     def took(self) -> float:
         """Return when one of them last had output."""
         return max((stream.took for stream in self.all), default=0.0)
@@ -254,7 +249,7 @@ class Kept:
             self.report("launcher", self.launched.launcher)
 
     def _passed(self) -> int:
-        return sum(stream.passed for stream in self.streams.to_launcher)
+        return sum(stream.passed for stream in self.streams.all)
 
     def _close_streams(self, action: machine.CloseStreams) -> None:
         for stream in self.streams.all:
@@ -271,7 +266,7 @@ class Kept:
     def _tell_done(self, action: machine.TellDone) -> None:
         if lost := sum(stream.lost for stream in self.streams.all):
             self.report("lost", lost)
-        late = sum(stream.unread for stream in self.streams.to_launcher) if self.form.by_mpi else 0
+        late = sum(stream.unread for stream in self.streams.all) if self.form.by_mpi else 0
         if self.launched is not None and self.launched.passed is not None:
             late += self._passed() - self.launched.passed
         if late:

@@ -89,7 +89,7 @@ def test_every_process_of_a_rank_hears_sigterm_once(name: str, bench: Bench, kee
 @pytest.mark.control("every process of a rank receives SIGTERM exactly once")
 def test_a_launcher_s_processes_are_the_launcher_s_to_tell(bench: Bench, keeper: Make) -> None:
     """The control of the test above; what the launcher leaves is told when it has ended."""
-    words = ["sh", "-c", f"trap '' TERM; setsid {_IT} & sleep 1"]
+    words = ["sh", "-c", f"trap '' TERM; setsid {_IT} & sleep 3"]
     kept = started(keeper, bench, words, replace(PLAIN, is_launcher=True))
     tell(kept, signal.SIGTERM)
     time.sleep(0.5)

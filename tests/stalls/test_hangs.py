@@ -47,7 +47,7 @@ def test_the_rank_that_the_others_wait_for_is_named(
     start(job, how, torch_python, ENTRYPOINT_STALL_ACTION="stop")
     until(lambda: "job stalled" in job.err(0), "the verdict")
     assert re.search(HANGS[how], job.err(0)), job.both()
-    assert job.ends(60) == {0: 75, 1: 75}, job.both()
+    assert job.ends() == {0: 75, 1: 75}, job.both()
     (reason,) = re.findall(r"EP610 the job stalled: [^\n]*", job.err(1)[-2000:])[-1:]
     assert "rank 3 on worker-1 (node-1)" in reason, reason
 
@@ -62,7 +62,7 @@ def test_torch_s_flight_recorder_is_asked(cluster: Make, torch_python: str, tmp_
     }
     start(job, "order", torch_python, ENTRYPOINT_STALL_ACTION="stop", **recorder)
     until(lambda: "job stalled" in job.err(0), "the verdict")
-    assert job.ends(60) == {0: 75, 1: 75}, job.both()
+    assert job.ends() == {0: 75, 1: 75}, job.both()
     lines = re.findall(r"torch's flight recorder: (.*)", job.err(0))
     assert lines == [
         "rank 3 on worker-1 (node-1): broadcast 4 of default_pg, scheduled",
