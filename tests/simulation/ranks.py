@@ -168,7 +168,8 @@ class World:
             self._on(heapq.heappop(self._queue)[2])
         if self.now >= self.rank.due:
             self._on(machine.Due())
-        times = [self.now + LOOK, self.rank.due]
+        # A due time that stays in the past would be met again without end.
+        times = [when for when in (self.now + LOOK, self.rank.due) if when > self.now]
         times += [when for when, _, _ in self._queue[:1]]
         times += [own] if self.status is None else []
         self.now = max(self.now + 1e-6, min(times))
