@@ -113,10 +113,14 @@ def test_ranks_that_leave_without_finalize_take_nobody_s_grace(
 
 
 @pytest.mark.promise("ranks of MPICH and Intel MPI are supervised as those of Open MPI")
-def test_the_first_failing_rank_is_the_job_s_result(cluster: Make, path: str) -> None:
-    job = cluster(2)
-    fails = 'if [ "$PMI_RANK" = 3 ]; then sleep 0.5; echo out; exit 7; fi'
-    start(job, path, "sh", "-c", f"{fails}; {STAYS}")
+def test_the_first_failing_rank_is_the_job_s_result(
+    cluster: Make, path: str, tmp_path: Path
+) -> None:
+    job, go = cluster(2), tmp_path / "go"
+    waits = f"while [ ! -e {go} ]; do sleep 0.05; done; echo out; exit 7"
+    start(job, path, "sh", "-c", f'if [ "$PMI_RANK" = 3 ]; then {waits}; fi; {STAYS}')
+    until(lambda: len(re.findall(r"rank \d is up", job.out(0))) == 3, "the other ranks are up")
+    go.touch()
     assert job.ends() == {0: 7, 1: 7}, job.both()
     assert "rank 3 on worker-1 (node-1) exited with 7" in job.err(1), job.both()
     assert sorted(re.findall(r"rank (\d) told", job.out(0))) == ["0", "1", "2"], job.both()
