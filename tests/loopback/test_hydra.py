@@ -113,10 +113,9 @@ def test_ranks_that_leave_without_finalize_take_nobody_s_grace(
 
 
 @pytest.mark.promise("ranks of MPICH and Intel MPI are supervised as those of Open MPI")
-def test_the_first_failing_rank_is_the_job_s_result(
-    cluster: Make, path: str, tmp_path: Path
-) -> None:
-    job, go = cluster(2), tmp_path / "go"
+def test_the_first_failing_rank_is_the_job_s_result(cluster: Make, path: str) -> None:
+    job = cluster(2)
+    go = job.folder / "go"
     waits = f"while [ ! -e {go} ]; do sleep 0.05; done; echo out; exit 7"
     start(job, path, "sh", "-c", f'if [ "$PMI_RANK" = 3 ]; then {waits}; fi; {STAYS}')
     until(lambda: len(re.findall(r"rank \d is up", job.out(0))) == 3, "the other ranks are up")

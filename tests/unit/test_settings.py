@@ -113,18 +113,12 @@ def test_a_script_carries_what_the_spec_says() -> None:
     command = ("python", "train.py")
     assert for_script(spec) == (
         {
-            "command": command,
-            "env": env,
-            "name": "demo",
-            "workdir": "/work",
-            "hosts": ("a", "b:2"),
-            "slots": 4,
-            "ssh": {"port": 2022},
-            "launcher_args": ("--display-map",),
-            "timeouts": {"peers": 60.0},
+            "command": command, "env": env, "name": "demo", "workdir": "/work",
+            "hosts": ("a", "b:2"), "slots": 4, "ssh": {"port": 2022},
+            "launcher_args": ("--display-map",), "timeouts": {"peers": 60.0},
         },
         [],
-    )
+    )  # fmt: skip
     assert carried(spec) == {"env": env, "workdir": "/work", "command": command}
 
 
