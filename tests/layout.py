@@ -200,9 +200,7 @@ def one_way(sources: Sources) -> list[str]:
         mine, theirs = module_of(path), name.split(".")[1:]
         if path.startswith("plan/") and len(mine) > 1 and theirs[:1] == ["plan"]:
             here, there = mine[1], theirs[1]
-            if {here, there} - {*WAY_OF_PLAN} or WAY_OF_PLAN.index(there) >= WAY_OF_PLAN.index(
-                here
-            ):
+            if here not in WAY_OF_PLAN or there not in WAY_OF_PLAN[: WAY_OF_PLAN.index(here)]:
                 wrong.append(f"{path}:{line}: {here} may not use {there}")
     return wrong
 
@@ -219,17 +217,12 @@ def sleeps(sources: Sources) -> list[str]:
 
 
 def lengths(sources: Sources) -> list[str]:
-    wrong = []
-    for path, text in sources.items():
-        lines = text.splitlines()
-        if len(lines) > MOST_LINES:
-            wrong.append(f"{path}: {len(lines)} lines")
-    return wrong
+    lines = {path: len(text.splitlines()) for path, text in sources.items()}
+    return [f"{path}: {number} lines" for path, number in lines.items() if number > MOST_LINES]
 
 
 def divided(sources: Sources) -> list[str]:
-    """What is too long, takes too much, or assigns several attributes at once is to be divided by
-    concept."""
+    """Long functions, constructors with many arguments and joint assignments are to be divided."""
     wrong = []
     for path, text in sources.items():
         for node in ast.walk(parse(text)):
@@ -252,8 +245,7 @@ def divided(sources: Sources) -> list[str]:
 
 
 def launchers_by_name(sources: Sources) -> list[str]:
-    """What differs between launchers is a value in `Launch`: no name of one is compared
-    elsewhere."""
+    """Launchers differ by values in `Launch`: the name of one is compared nowhere else."""
     wrong = []
     for path, text in sources.items():
         for node in ast.walk(parse(text)) if not path.startswith("launchers/") else ():
@@ -280,8 +272,8 @@ def inquiries_by_name(sources: Sources) -> list[str]:
 
 
 def rank_kinds(sources: Sources) -> list[str]:
-    """How ranks start and report is asked of the attributes of their kind: only launchers name one,
-    and nobody compares it, or another field of `LaunchRanks` with a text."""
+    """Code asks a kind's attributes how ranks start and report: only launchers name a kind, and
+    nobody compares it, or another field of `LaunchRanks` with a text."""
     wrong = []
     for path, text in sources.items():
         for node in () if path.startswith(("launchers/", "base/")) else ast.walk(parse(text)):

@@ -148,7 +148,7 @@ class Target:
                 self._pieces[0] = stream, piece
             self._last = stream
             if not piece.endswith((b"\n", END)):
-                self._note_end(False)  # now, too: a message of ours may come before the next note
+                self._note_end(False)  # now, too: one of our messages may come before the next note
             try:
                 sent = os.write(self.fd, piece)
             except BlockingIOError:

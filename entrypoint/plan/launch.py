@@ -80,8 +80,9 @@ def form_of(launch: Launch, number: int, spec: JobSpec, topology: Topology) -> K
     """Return how the keeper treats this launch's program of that number."""
     program, ranks, grace = launch.programs[number], launch.ranks, spec.timeouts.grace
     if ranks.kind.by_daemons:  # an MPI passes the ranks' output on
-        whole = logs.output(spec.logs, topology, is_one_of_several=True)
-        output = whole if ranks.tagged else OutputForm()
+        output = OutputForm()
+        if ranks.tagged:
+            output = logs.output(spec.logs, topology, is_one_of_several=True)
         output = replace(output, tags=ranks.tagged, is_of_launcher=True, show="")
         return KeptForm(output, grace, is_launcher=True)
     has_ranks = ranks.kind.in_programs

@@ -91,7 +91,8 @@ class Node:
         job = spec.load(given, "job.yaml", {"ENTRYPOINT_NODE_RANK": str(me)}, {})
         asked = inquiry(job, CheckOptions(1.0)) if check else None
         draft = replace(settle(job, FACTS), inquiry=asked)
-        self.now, self.done = 1000.0, []
+        self.now = 1000.0
+        self.done = []
         self.answered = 0  # how many of these are
         # of each node: how long its ranks have printed nothing, and the state of one of them
         self.idle = [0.0, 0.0, 0.0]
