@@ -55,7 +55,7 @@ class State(Enum):
 # The only ways from one state to another.
 NEXT = {
     State.RUNNING: {State.LEAVING},
-    State.LEAVING: {State.FLUSHING, State.HELD, State.OVER},
+    State.LEAVING: {State.FLUSHING, State.OVER},
     State.FLUSHING: {State.HELD, State.OVER},
     State.HELD: {State.OVER},
     State.OVER: set(),

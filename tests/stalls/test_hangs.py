@@ -13,7 +13,7 @@ from tests.waits import until
 
 pytestmark = [pytest.mark.slow]
 TRAIN = str(Path(__file__).parent / "train.py")
-MINUTES = 0.35  # 21 seconds, longer than the imports of torch take
+MINUTES = 1.0  # longer than the imports of torch take, under load too
 
 WHO = r"rank 3 on worker-1 \(node-1\)"
 WAIT = r"3 of 4 ranks wait in all_reduce, train\.py:\d+; "
