@@ -120,19 +120,17 @@ def test_a_line_of_ours_is_not_put_behind_a_progress_bar(bench: Bench) -> None:
     }
     benches = dict(zip(("in one", *ends), bench.others(4), strict=True))
     started = [benches["in one"].popen(both)]
-    started += [
-        benches[name].start("sh", "-c", f"{text}; exit 7", slots=1) for name, text in ends.items()
-    ]
+    for name, text in ends.items():
+        started.append(benches[name].start("sh", "-c", f"{text}; exit 7", slots=1))
     assert [process.wait() for process in started] == [7] * 4
     assert benches["on stdout"].out == "50%"
     for name, one in benches.items():
         shown = one.out if name == "in one" else one.err
         assert shown.split("\n")[-4:] == [*ours, ""], name
         assert "Forwarding signal" not in shown, "mpirun was suspended, and says so"
-        # The rank may end before mpirun is reported as started.
+        # Mpirun may be reported as started after the rank's end, or before that of its line.
         assert name == "on stdout" or "50%\n[entrypoint] " in shown, name
         if name != "after a return":
-            # The line's own end may come only after that report.
             shown = re.sub(r"(?<=50%\n)(\[entrypoint\] started.*\n)\n", r"\1", shown)
             assert "\n\n" not in without_warnings(shown).removeprefix("\n"), name
 
