@@ -4,7 +4,7 @@ name."""
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from os import listdir
 from types import ModuleType
 
@@ -24,10 +24,17 @@ def _package(kind: str) -> ModuleType:
     return importlib.import_module(PACKAGES[kind])
 
 
+def _rows(kind: str) -> Mapping[str, ModuleType]:
+    """Adapters that are no more than a row of data."""
+    made: Mapping[str, ModuleType] = getattr(_package(kind), "rows", dict)()
+    return made
+
+
 def names(kind: str) -> list[str]:
     """Names of all adapters of a kind (one of PACKAGES), sorted."""
     files = {file for folder in _package(kind).__path__ for file in listdir(folder)}
-    return sorted(file[:-3] for file in files if file.endswith(".py") and not file.startswith("_"))
+    modules = [file[:-3] for file in files if file.endswith(".py") and not file.startswith("_")]
+    return sorted([*modules, *_rows(kind)])
 
 
 def also(kind: str) -> dict[str, str]:
@@ -52,7 +59,7 @@ def load(kind: str, name: str) -> ModuleType:
         raise ConfigError(
             f"EP117 no such {kind.rstrip('s')}: {name}", "", f"use one of {', '.join(available)}"
         )
-    return importlib.import_module(f"{PACKAGES[kind]}.{name}")
+    return _rows(kind).get(name) or importlib.import_module(f"{PACKAGES[kind]}.{name}")
 
 
 def choose(kind: str, asked: str | None, facts: Facts, fallback: str) -> ModuleType:

@@ -16,12 +16,16 @@ known of it, of which `read(clues)` is needed:
 `ROWS`          its rows in the table of docs/reference/platforms.md; an indented line goes on with
                 one
 
+A platform whose nodes are told all by variables is a row of variables.tsv, with these names.
+
 A start loads the module of its own platform alone. What it needs of the others before that is in
 index.tsv, which `make golden` makes of the modules. A module that is not in there, such as one that
 a user has added, is always loaded, and ranks with those of the first line.
 """
 
 from __future__ import annotations
+
+from types import ModuleType
 
 with open(f"{__path__[0]}/index.tsv", encoding="utf-8") as _file:
     _ROWS = [line.strip("\n").split("\t") for line in _file if not line.startswith("#")]
@@ -31,3 +35,15 @@ for _name, _layer, _marks, *_ in _ROWS:
     MARKS.setdefault(_layer, {})[_name] = _marks.split()
 FILES = tuple(dict.fromkeys(file for row in _ROWS for file in row[3].split()))
 SCRIPTS = dict(row[4].split() for row in _ROWS if row[4])
+
+
+def rows() -> dict[str, ModuleType]:
+    """Return the platforms of variables.tsv, each as the module that it could be."""
+    with open(f"{__path__[0]}/variables.tsv", encoding="utf-8") as file:
+        head, *lines = [line.strip("\n").split("\t") for line in file if line[0] != "#"]
+    made = {}
+    for name, *variables, secret, row in lines:
+        module = made[name] = ModuleType(f"{__name__}.{name}")
+        values = zip(head[1:], map(str.split, variables), strict=False)
+        vars(module).update(values, SECRET=secret, ROWS=row, LAYER=0)
+    return made

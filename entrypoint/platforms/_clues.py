@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -151,13 +152,26 @@ class Clues:
 def read(platform: ModuleType, facts: Facts) -> Site:
     """Return the Site that this platform's module takes from the facts. Raises its ConfigError."""
     clues = Clues(facts)
-    platform.read(clues)
+    getattr(platform, "read", partial(_take_variables, platform))(clues)
     return clues.site(platform.__name__.rpartition(".")[2])
 
 
+def _take_variables(row: Any, clues: Clues) -> None:
+    """Take what the variables of a platform have, which is no more than that."""
+    lists = clues.first(*row.HOSTS)
+    masters = names(",".join(clues.env.get(name, "") for name in row.MASTER))
+    hosts = sorted(names(clues.env.get(lists, "")), key=lambda host: host not in masters)
+    clues.take_hosts(lists, row.COUNT[0], tuple(hosts))
+    clues.take_index(clues.first(*row.INDEX))
+    clues.take_slots(*row.SLOTS)
+    clues.take_job(*row.JOB)
+
+
 def names(text: str) -> tuple[str, ...]:
-    """Return the hosts of a list, between commas or whitespace, without ports and brackets."""
-    return tuple(_bare(listener(entry)[0]) for entry in text.replace(",", " ").split())
+    """Return the hosts of a list, between commas, semicolons or whitespace, without ports and
+    brackets."""
+    entries = re.split(r"[,;\s]+", text)
+    return tuple(_bare(listener(entry)[0]) for entry in entries if entry)
 
 
 def _bare(host: str) -> str:

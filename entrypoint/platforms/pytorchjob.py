@@ -57,7 +57,9 @@ def read(clues: Clues) -> None:
     env = clues.env
     master = _master(env)
     replica = _replica(clues.facts)
-    _take_rank(clues, bool(master))
+    # RANK is a node's only if training-operator set it, next to MASTER_ADDR.
+    rank = clues.first("PET_NODE_RANK", *("RANK",) * bool(master))
+    clues.take("index", clues.number(rank), rank)
     if not env.get(_RENDEZVOUS):
         _take_hosts(clues, master)
     elif hosts := _workers(clues, replica[0] if replica and not master else ""):
@@ -113,18 +115,3 @@ def _workers(clues: Clues, job: str) -> tuple[str, ...]:
         " without a Master replica",
     )
     return ()
-
-
-def _take_rank(clues: Clues, master: bool) -> None:
-    """Take this node's rank. RANK is one only if training-operator set it, next to MASTER_ADDR."""
-    names = ("PET_NODE_RANK", "RANK") if master else ("PET_NODE_RANK",)
-    ranks = {name: rank for name in names if (rank := clues.number(name)) is not None}
-    if len(set(ranks.values())) > 1:
-        clues.no_index(
-            "the platform gives this node two ranks",
-            ", ".join(f"{name} is {rank}" for name, rank in ranks.items()),
-            "set ENTRYPOINT_NODE_RANK",
-        )
-    else:
-        name = next(iter(ranks), names[0])
-        clues.take("index", ranks.get(name), name)

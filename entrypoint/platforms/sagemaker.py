@@ -51,16 +51,9 @@ def _read_file(clues: Clues, text: str) -> None:
         _unclear(clues, f"{_CONFIG} is no JSON object", repr(text[:60]))
         return
     hosts = _hosts(config.get("hosts"))
-    grouped = _of_groups(config.get("instance_groups"))
     if not hosts:
         _unclear(
             clues, f"{_CONFIG} has no list of hosts", f"hosts is {str(config.get('hosts'))[:60]}"
-        )
-    elif grouped and sorted(grouped) != sorted(hosts):
-        _unclear(
-            clues,
-            f"{_CONFIG} names other hosts in its instance groups",
-            f"hosts are {_short(hosts)}; instance_groups have {_short(grouped)}",
         )
     else:
         clues.take("hosts", hosts, _CONFIG)
@@ -109,16 +102,6 @@ def _hosts(entries: Any) -> tuple[str, ...]:
     if not isinstance(entries, list) or not all(isinstance(host, str) and host for host in entries):
         return ()
     return tuple(sorted(entries, key=by_number))
-
-
-def _of_groups(groups: Any) -> tuple[str, ...]:
-    """Return the hosts of all instance groups of a heterogeneous cluster; none if there are no
-    groups."""
-    if not isinstance(groups, list):
-        return ()
-    return tuple(
-        host for group in groups if isinstance(group, dict) for host in _hosts(group.get("hosts"))
-    )
 
 
 def _short(hosts: tuple[str, ...]) -> str:

@@ -70,14 +70,6 @@ def _hosts(clues: Clues, role: str) -> tuple[str, ...]:
     nodes = clues.number(counter) or 1
     entries = [clues.env.get(f"MLP_{role}_{index}_HOST", "") for index in range(nodes)]
     listed = names(clues.env.get(variable, "")) or names(",".join(entries))
-    first = names(entries[0])[:1]
-    if first and listed[:1] != first:
-        clues.no_hosts(
-            f"the platform names two first hosts of the role {role}",
-            f"{variable} begins with {listed[0][:60]}, MLP_{role}_0_HOST is {first[0][:60]}",
-            "set ENTRYPOINT_HOSTS",
-        )
-        return ()
     return clues.counted(listed, variable, counter)
 
 
