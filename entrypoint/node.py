@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from entrypoint import __version__
 from entrypoint.base.errors import DeadlineError, EntrypointError, HostError, internal
+from entrypoint.base.history import FIRST, History
 from entrypoint.base.model import Facts, Node, NodeReport, Outcome, Plan
 from entrypoint.base.phases import Phase
 from entrypoint.base.text import duration, signal_name
@@ -25,7 +26,7 @@ from entrypoint.job import actions, events, messages
 from entrypoint.job.answer import node_info
 from entrypoint.job.driver import Driver
 from entrypoint.job.failure import reopens, stopped
-from entrypoint.job.history import FIRST, History, described
+from entrypoint.job.history import described
 from entrypoint.job.waits import KILL_MARGIN
 from entrypoint.job.worker import Worker
 from entrypoint.output.log import Callbacks, Logger
@@ -145,16 +146,16 @@ def _attempts(
     attempt: AttemptInputs, signals: Signals, log: Logger, extensions: Extensions
 ) -> Outcome:
     """Return the outcome of the last attempt."""
-    coordinated = attempt.plan.mode == "coordinated"
+    leads_others = attempt.plan.mode == "coordinated" and attempt.plan.leads
     while True:
         outcome, machine = asyncio.run(boot(attempt, signals, log, extensions))
         if not outcome.again:
             return outcome
         assert machine is not None  # only a machine decides so
         history, restarts = machine.state.next_history(), attempt.spec.restarts
-        number = f"{history.attempt - 1} of {restarts.most + 1}"
+        number = f"{history.attempt - 1} of {history.attempts(restarts.most)}"
         over = f"attempt {number} is over{described(history, restarts)}: {outcome.reason}"
-        if signals.stopped and not coordinated:
+        if signals.stopped and not leads_others:
             return stopped("this node", signals.stopped, over)
         # A stop that came too late for this attempt stops the next one, whose sessions tell the
         # other nodes.
@@ -461,7 +462,7 @@ class Loop:
         members = with_interface(
             self._draft.members, self._topology.me, self._spec, self._facts, [action.address]
         )
-        not_ready = action.stop or self._why_not_ready()
+        not_ready = self._why_not_ready()
         try:
             if not_ready is None:
                 self._programs.prepare(members, action.env)
@@ -470,7 +471,7 @@ class Loop:
         own = members.reports[self._topology.me]
         state = self.machine.state
         lost = min(time.monotonic() - state.leader_lost, own.leader_lost)
-        own = replace(own, not_ready=not_ready, leader_lost=lost, **vars(state.history))
+        own = replace(own, not_ready=not_ready, leader_lost=lost, history=state.history)
         own = self._admission.report(own)
         own = self._offer_ports(own, action.leader)
         self._perform(actions.Answer(node_info(own, time.time())))

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
+from entrypoint.base.history import FIRST, History
 from entrypoint.base.kept import RanksForm
 from entrypoint.base.rankkind import AS_PROGRAMS, RankKind
 from entrypoint.base.values import dataclass, field
@@ -212,7 +213,7 @@ class NodeReport:
     not_ready: Outcome | None = None  # why it cannot take part
     interface: Interface | None = None  # that the roll call came over
     interfaces: tuple[str, ...] = ()  # the names of all
-    attempt: int = 1  # the one that it is at, as far as it knows
+    history: History = FIRST  # of the attempt that it is at, as far as it knows
     # seconds of a packet from the leader and back; 0 where that is not known
     round_trip: float = 0.0
     # first ports that the launcher's programs can have there, the best one first; None: they take
@@ -221,9 +222,6 @@ class NodeReport:
     holder: str = ""  # who has the planned one, where it is not among them
     ssh_port: int = 0  # where its sshd listens; 0: unknown
     checking: bool = False  # it still checks itself, and reports the end of that
-    # with `attempt`, the history that it knows (job/history.py)
-    without_progress: int = 0
-    step: int = -1
     leader_lost: float = 1e9  # seconds since it has lost a leader in silence
     cpu_pool: str = ""  # as in Facts
     neighbours: tuple[int, ...] = ()  # slots of each other node of the job that shares its CPUs

@@ -35,7 +35,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             answer(f"entrypoint {__version__}\n")
             return 0
         if not arguments and not program:
-            arguments = ["help"]
+            arguments = ["--help"]
+        if arguments[:1] == ["help"]:
+            arguments = [*arguments[1:], "--help"]
         from entrypoint.cli.parser import parser
 
         args = parser(os.environ.get("ENTRYPOINT_SPEC") or None, arguments).parse_args(arguments)

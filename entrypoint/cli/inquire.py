@@ -70,7 +70,7 @@ def _job(
 ) -> tuple[JobSpec, Facts]:
     spec, facts = inputs.job(args)
     log.shape(spec.logs)
-    once = replace(spec.restarts, most=0)
+    once = replace(spec.restarts, most=0, leaves=0)
     return replace(spec, command=spec.command or _NO_PROGRAM, restarts=once, **settings), facts
 
 

@@ -16,7 +16,7 @@ from entrypoint.spec import fields, letters_of, removed
 from entrypoint.spec.rules import FieldInfo, nearest, suggestion
 
 ORDER = """run local plan check netcheck init render deploy ranktable
-    health status stacks rerun report explain facts schema help"""  # as --help shows them
+    health status stacks leave rerun report explain facts schema"""  # as --help shows them
 NAMES = [
     name
     for name in ORDER.split()

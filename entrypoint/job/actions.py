@@ -97,12 +97,11 @@ class Answer:
 @dataclass(frozen=True)
 class AnswerRollCall:
     """Write what ranks need here, then answer the roll call with this node's report, reached at
-    `address`. `stop`: it was told to stop, and takes no part. `leader`: which leader asks."""
+    `address`. `leader`: which leader asks."""
 
     env: Mapping[str, str]
     address: str
-    stop: Outcome | None = None
-    leader: str = ""
+    leader: str
 
 
 @dataclass(frozen=True)

@@ -132,7 +132,7 @@ class Attempt(Part):
     def begin(self, event: events.Prepared) -> None:
         """The ranks' files are written: start, or ask the nodes first. Others may come late."""
         self.ranks.heard.asked = event.asked
-        self._membership.participants.start(event.awaited)
+        self._membership.participants.start(event.awaited, self._scheduler.now)
         if self._state.plan.mode == "coordinated":
             for node in self._roster.absent():
                 self._scheduler.act(actions.Call(node))
@@ -161,10 +161,8 @@ class Attempt(Part):
             state.enter(Phase.LAUNCHING if has_reports else Phase.RUNNING, node)
         else:
             state.enter(Phase.SPARE, node, roster.team.reasons.get(node, ""))
-        neighbours, history = self._members.reports[node].neighbours, vars(state.history)
-        start = messages.Start(
-            **history, port=self._port, replaced=roster.team.replaced, neighbours=neighbours
-        )
+        neighbours = self._members.reports[node].neighbours
+        start = messages.Start(state.history, self._port, roster.team.replaced, neighbours)
         self._outbox.tell(node, start)
         self._progress.tell(node)
 

@@ -27,9 +27,11 @@ _KILLED_SETTLE = 0.2
 # A rank often exits with 1, Python's status for any error, only because another rank failed:
 # seconds to wait for that rank's own status, which is the cause.
 _VAGUE, _VAGUE_SETTLE = 1, 2.0
+TERMINATED = 128 + 15
 # The higher, the less likely the cause: launchers end ranks by SIGTERM, and seldom by SIGKILL.
-_BLAME = {128 + 15: 3, _VAGUE: 2, KILLED: 1}
+_BLAME = {TERMINATED: 3, _VAGUE: 2, KILLED: 1}
 _LONG = 80  # characters of a value in a sentence
+LEFT = "node-left"
 UNHEALTHY = Cause("node-unhealthy", "root", "node", "elsewhere", "high", "a node is not healthy")
 """The cause of a job that ends because a node has not passed its gate."""
 
@@ -135,6 +137,13 @@ def lost(name: str, why: str) -> Outcome:
     says = f"{name} is lost: {why}"
     outcome = RetryError(f"EP602 {says}").outcome
     return replace(outcome, cause=Cause("node-lost", "root", "node", "elsewhere", "high", says))
+
+
+def left(name: str) -> Outcome:
+    """The outcome of an attempt that ends since the node with this name leaves."""
+    says = f"{name} leaves: it was told to stop (SIGTERM)"
+    outcome = RetryError(f"EP611 {says}").outcome
+    return replace(outcome, cause=Cause(LEFT, "root", "platform", "elsewhere", "high", says))
 
 
 def unhealthy(problem: str) -> Outcome:

@@ -11,45 +11,14 @@ from collections.abc import Collection
 from functools import reduce
 
 from entrypoint.base.errors import NoProgressError, RetryError
-from entrypoint.base.model import NodeReport, Outcome
+from entrypoint.base.history import History
+from entrypoint.base.model import Outcome
 from entrypoint.base.text import count, one_line
-from entrypoint.base.values import dataclass, replace
-from entrypoint.job.messages import Start
+from entrypoint.base.values import replace
 from entrypoint.spec.jobspec import JobSpec, RestartsSpec
 
+MINUTES = 10.0  # for which ranks must run to count as progress, if nothing else is declared
 _REASON = 2000  # characters of the last failure's reason in that of the job
-
-
-@dataclass(frozen=True)
-class History:
-    """The place of an attempt among those of the job.
-
-    attempt: Its number, from 1.
-    without_progress: Attempts just before it, one after the other, that made no progress.
-    step: The last training step that an earlier attempt has reached; -1 if that is unknown.
-    """
-
-    attempt: int = 1
-    without_progress: int = 0
-    step: int = -1
-
-    @classmethod
-    def of(cls, message: NodeReport | Start) -> History:
-        """Return the history that a node reports, or with which the leader starts an attempt."""
-        return cls(message.attempt, message.without_progress, message.step)
-
-    def most(self, other: History) -> History:
-        """Return the one with more attempts, and with more progress in them."""
-        return max(self, other, key=lambda each: (each.attempt, -each.without_progress, each.step))
-
-    def next(self, has_started: bool, has_progressed: bool, step: int) -> History:
-        """Return the history of the attempt that follows. One that has started nothing tells
-        nothing about progress."""
-        without = 0 if has_progressed else self.without_progress + has_started
-        return History(self.attempt + 1, without, max(self.step, step))
-
-
-FIRST = History()
 
 
 def latest(own: History, reported: Collection[History], restarts: RestartsSpec) -> History:
@@ -62,7 +31,8 @@ def latest(own: History, reported: Collection[History], restarts: RestartsSpec) 
     if own.attempt > 1 or attempt <= own.attempt:
         return own
     most = reduce(History.most, (each for each in reported if each.attempt == attempt))
-    attempt = min(attempt, restarts.most + 1)
+    most = replace(most, leaves=min(most.leaves, restarts.leaves))
+    attempt = min(attempt, most.attempts(restarts.most))
     return replace(most, attempt=attempt, without_progress=min(most.without_progress, attempt - 1))
 
 
@@ -72,7 +42,7 @@ def follow(
     """Return the job's outcome after an attempt; `then` is the history of the attempt that would
     follow. If the job boots again after such a failure, it says `again`, unless somebody asked us
     to `stop`."""
-    if then.attempt > restarts.most + 1 or not _is_followed(outcome, restarts.on):
+    if then.attempt > then.attempts(restarts.most) or not _is_followed(outcome, restarts.on):
         return outcome
     return stop or replace(outcome, again=True)
 
@@ -109,7 +79,7 @@ def missing_progress(spec: JobSpec) -> str:
         words.append(f"nothing new was finished in {path}")
     if spec.stall.line is not None:
         words.append("most ranks printed no later step (stall.line)")
-    return ", and ".join(words) or f"none ran for {spec.restarts.minutes:g} min"
+    return ", and ".join(words) or f"none ran for {MINUTES:g} min"
 
 
 def is_time_progress(spec: JobSpec) -> bool:

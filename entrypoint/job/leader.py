@@ -24,6 +24,7 @@ from functools import cached_property
 from typing import Any
 
 from entrypoint.base.errors import RetryError
+from entrypoint.base.history import History
 from entrypoint.base.model import Facts, Outcome, Plan
 from entrypoint.base.phases import Phase
 from entrypoint.base.text import count
@@ -34,7 +35,6 @@ from entrypoint.job.attempt import Attempt
 from entrypoint.job.ending import Ending
 from entrypoint.job.failure import lost, stopped
 from entrypoint.job.heartbeat import Heartbeat
-from entrypoint.job.history import History
 from entrypoint.job.launch import NO_LOGIN
 from entrypoint.job.membership import of_job
 from entrypoint.job.membership.participants import GoOn, TakeIn
@@ -55,7 +55,6 @@ class Leader(Machine):
     ) -> None:
         self.state = state = JobState(spec, draft, history)
         self.membership = members = of_job(state, team)
-        state.stop = members.roster.team.stop
         self._roster = members.roster
         self._participants = members.participants
         self._peers = state.peers
@@ -92,8 +91,8 @@ class Leader(Machine):
             events.Signalled: self._on_signalled,
             events.Faulted: lambda event: self._decide(event.outcome),
             messages.Failed: self._failed,
-            messages.ForceStop: lambda *_: self._force_stop(),
-            messages.Stopped: lambda node, _: self._outbox.note(node, messages.Stopped),
+            messages.ForceStop: lambda *_: self._force_stop(stopped("the job", 15)),
+            messages.Stopped: self._stopped,
             messages.Goodbye: lambda node, _: self._goodbye(node),
             messages.Checking: self._roll_call.checking,
             messages.Checked: self._roll_call.checked,
@@ -149,11 +148,15 @@ class Leader(Machine):
         else:
             self._roll_call.look()
 
-    def _force_stop(self) -> None:
-        """Force stop, after a second signal on some node."""
+    def _force_stop(self, outcome: Outcome) -> None:
+        """Force stop, after a second signal on some node: nobody takes that for a leave."""
+        self.state.stop = self.state.stop or outcome
         self._ending.force()
-        if self.state.stop:
-            self._decide(self.state.stop)
+        self._decide(self.state.stop)
+
+    def _stopped(self, node: int, message: messages.Stopped) -> None:
+        self._roster.stop(node)
+        self._outbox.note(node, messages.Stopped)
 
     # -- nodes that come and go
 
@@ -261,24 +264,32 @@ class Leader(Machine):
 
     def _failed(self, node: int, message: messages.Failed) -> None:
         self.state.note(node, message.reason)
-        # A stop of one node stops all once they have begun; before, they wait until it comes back.
-        has_begun = self._roster.earlier.has_run or node in self._roster.asked
-        if message.stop and not has_begun:
-            if self.outcome is None:
-                self._end_session(node)
-            return
         is_lost = message.status == RetryError.status
         own_gap = is_lost and self._peers.stood_still(self._scheduler.now)
         words = own_gap or f"{self._host(node)}: {message.reason}"
         outcome = Outcome(message.status, words, message.program)
         if self.outcome is not None and is_lost and node != self.state.me:
             self._ending.deny(outcome)
-        elif self._participants.can_turn_away(node, message.stop):
+        elif self._participants.can_turn_away(node):
             self._turn_away(node, outcome)
         elif message.stop:
-            self._stop(outcome)
+            self._told_to_stop(node, outcome)
         else:
             self._decide(outcome)
+
+    def _told_to_stop(self, node: int, own: Outcome) -> None:
+        """A worker was told to stop, and has this outcome. It leaves, if the job can go on in
+        another attempt, or has not started this one; else all stop."""
+        members = self._participants
+        if not self.state.is_calling and members.may_leave(own.status):
+            outcome = members.depart(node, self._scheduler.now)
+            self._log(outcome.reason)
+            self._decide(outcome)
+        elif self.state.has_started or node in self._roster.asked:
+            self._stop(own)
+        elif self.outcome is None:
+            members.depart(node, self._scheduler.now)
+            self._end_session(node, "it has left")
 
     # -- what happens here
 
@@ -287,9 +298,9 @@ class Leader(Machine):
         part.progress(event.written, event.read)
 
     def _on_signalled(self, event: events.Signalled) -> None:
-        if event.again:
-            self._force_stop()
         outcome = stopped("the job", event.signum)
+        if event.again:
+            self._force_stop(outcome)
         has_begun = self._roster.earlier.has_run or self.state.has_entered(Phase.INQUIRY)
         if has_begun or self.outcome is not None:
             self._stop(outcome)

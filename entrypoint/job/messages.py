@@ -27,6 +27,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 from entrypoint.base.cause import Cause, Exclusion
+from entrypoint.base.history import FIRST, History
 from entrypoint.base.phases import NAMES
 from entrypoint.base.text import SENTENCE
 from entrypoint.base.values import dataclass
@@ -115,7 +116,7 @@ class NodeInfo:
     mpi: Label
     toolkit: Label
     clock: Annotated[float, Range(-1e12, 1e12)]
-    attempt: Count  # with the two below the history that it knows (job/history.py)
+    history: History  # as far as it knows
     not_ready: tuple[Failure, Sentence, bool] | None
     interface: tuple[Word, Word, Word] | None  # its name, address and network
     interfaces: Annotated[tuple[Word, ...], Length(1000)]
@@ -124,8 +125,6 @@ class NodeInfo:
     holder: Sentence = ""
     unhealthy: bool = False
     checking: bool = False
-    without_progress: Number = 0
-    step: Step = -1
     leader_lost: Time = _EVER  # seconds since this node has lost a leader in silence
     cpu_pool: Label = ""  # of its CPUs: nodes with this name share them
 
@@ -339,15 +338,12 @@ class Hello:
 class Start:
     """Everyone answered. `port`: at which the programs meet, where it is not the planned one.
     `replaced`: places in a job with spares, and the nodes that have them instead of the planned.
-    `neighbours`: slots of the nodes that share this node's CPUs. The others are the history of this
-    attempt (job/history.py)."""
+    `neighbours`: slots of the nodes that share this node's CPUs."""
 
-    attempt: Count
+    history: History = FIRST
     port: Annotated[int, Range(0, 65535)] = 0
     replaced: Annotated[tuple[tuple[Rank, Rank], ...], Length(MAX_RANKS)] = ()
     neighbours: Annotated[tuple[Count, ...], Length(MAX_RANKS)] = ()
-    without_progress: Number = 0
-    step: Step = -1
 
 
 @dataclass(frozen=True)

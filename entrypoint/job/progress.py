@@ -3,7 +3,7 @@ asks them if this one is lost."""
 
 from __future__ import annotations
 
-from entrypoint.job.history import is_time_progress
+from entrypoint.job.history import MINUTES, is_time_progress
 from entrypoint.job.messages import Progressed
 from entrypoint.job.outbox import Part
 
@@ -18,7 +18,7 @@ class ProgressMonitor(Part):
         """Ranks run from now on."""
         if is_time_progress(self._spec) and not self._has_begun:
             self._has_begun = True
-            self._scheduler.after(60 * self._spec.restarts.minutes, self.heard)
+            self._scheduler.after(60 * MINUTES, self.heard)
 
     def heard(self) -> None:
         """A node says that the job has made progress there."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import math
 
+from entrypoint.base.history import FIRST, History
 from entrypoint.base.model import NodeReport, Outcome, Plan
 from entrypoint.base.phases import ALLOWED, ALLOWED_OF_OTHERS, Phase
 from entrypoint.job import actions
-from entrypoint.job.failure import lost
-from entrypoint.job.history import FIRST, History, latest, no_progress, pays_off
+from entrypoint.job.failure import LEFT, lost
+from entrypoint.job.history import latest, no_progress, pays_off
 from entrypoint.job.peers import Peers
 from entrypoint.job.scheduler import Scheduler
 from entrypoint.spec import JobSpec
@@ -23,7 +24,7 @@ class JobState:
 
     # The first outcome decided, whatever comes later.
     outcome: Outcome | None = None
-    # Somebody asked this node, or the job, to stop: before or after its outcome was known.
+    # On the leader, somebody asked the job to stop: before or after its outcome was known.
     stop: Outcome | None = None
     # What the command prints that has asked the nodes, for stdout.
     answer = ""
@@ -119,7 +120,7 @@ class JobState:
     def hear_history(self, report: NodeReport) -> None:
         """A node has answered the roll call, and tells of earlier attempts."""
         before = self.reported.get(report.rank, FIRST)
-        self.reported[report.rank] = History.of(report).most(before)
+        self.reported[report.rank] = report.history.most(before)
 
     def take_history(self, unknown: str) -> Outcome | None:
         """The roll call is over: this leader may know of fewer attempts than the others, and then
@@ -132,13 +133,6 @@ class JobState:
             )
             if unknown:
                 self.scheduler.log(unknown)
-        for node, reported in self.reported.items():
-            if reported.attempt > now.attempt:
-                self.scheduler.log(
-                    f"{self.topology.name(node)} says that it is at attempt {reported.attempt};"
-                    f" attempt {now.attempt} of {self.spec.restarts.most + 1} begins, by this"
-                    " node's count"
-                )
         if pays_off(self.history, self.spec.restarts):
             return None
         last = lost(self.topology.leader.name, "another leader has replaced it")
@@ -158,7 +152,9 @@ class JobState:
         """Return the history of the attempt that would follow this one."""
         # A new leader may not have taken over yet what the nodes reported.
         now = latest(self.history, self.reported.values(), self.spec.restarts)
-        return now.next(self.has_started, self.has_progressed, self.step)
+        cause = self.outcome.cause if self.outcome else None
+        has_left = cause is not None and cause.slug == LEFT
+        return now.next(self.has_started, self.has_progressed, self.step, has_left)
 
     def end(self, outcome: Outcome) -> None:
         """This node's part of the attempt is over."""

@@ -9,14 +9,15 @@ from typing import Any
 from entrypoint import __version__
 from entrypoint.base import heartbeat
 from entrypoint.base.errors import ConfigError, UnavailableError
+from entrypoint.base.history import History
 from entrypoint.base.model import Outcome, Plan
 from entrypoint.base.phases import Phase
 from entrypoint.base.text import count
 from entrypoint.job import actions, events, messages
 from entrypoint.job.failure import difference, lost, stopped
-from entrypoint.job.history import History, follow
+from entrypoint.job.history import follow
 from entrypoint.job.state import JobState, Machine
-from entrypoint.job.waits import KILL_MARGIN, Misdirected, rejoin
+from entrypoint.job.waits import KILL_MARGIN, Misdirected
 from entrypoint.plan.members import is_team, team_of
 from entrypoint.spec import JobSpec
 
@@ -30,7 +31,6 @@ class Worker(Machine):
     _leader_name = ""  # which leader we have answered
     _token = ""  # what it has given to this node alone
     _connected = False
-    _opened = math.inf  # when this node could be called
     _heard = 0.0  # when the leader last sent something
     _refused = 0  # logins that had not this job's keys
     _has_stopped = False  # whether nothing of the job runs here any more
@@ -99,23 +99,13 @@ class Worker(Machine):
     def _on_endpoint_ready(self, event: events.EndpointReady) -> None:
         if self.state.phase is Phase.SSHD:  # its leader may have called before
             self.state.enter(Phase.ROLL_CALL)
-        self._heard = self._opened = self._scheduler.now
+        self._heard = self._scheduler.now
         leader, limit = self._topology.leader, self._spec.timeouts.peers
         self._miss(leader.name, "it has not called yet")
         # An answer needs neither name, but a name without an address is often why no call comes. So
         # look and say it.
         self._act(actions.Resolve((leader.rank, self._me)))
         self._after(limit, self._out_of_time, "roll call")
-        if self.state.stop:
-            self._await_call(self.state.stop)
-
-    def _await_call(self, stop: Outcome) -> None:
-        """A stop between two attempts is told to the leader when it calls; one that does not call
-        soon is gone."""
-        if self._opened < math.inf:
-            limit = rejoin(len(self._topology.nodes)) + KILL_MARGIN
-            when = max(self._scheduler.now, self._opened + limit)
-            self._scheduler.at(when, lambda: self._decide(stop), "roll call")
 
     def _miss(self, what: str, why: str) -> None:
         self._missing[what] = why
@@ -203,12 +193,9 @@ class Worker(Machine):
         self._token = hello.token
         self._heartbeat_timeout = hello.heartbeat
         self.state.enter(Phase.FILES)
-        self._act(actions.AnswerRollCall(hello.env, hello.address, self.state.stop, hello.leader))
+        self._act(actions.AnswerRollCall(hello.env, hello.address, hello.leader))
         self.state.enter(Phase.WAITING)
         self._miss(self._topology.leader.name, "it waits for other nodes")
-        if self.state.stop:
-            self._scheduler.drop("roll call")
-            self._give_up(self.state.stop, stop=True)
 
     def _disagreement(self, hello: messages.Hello) -> tuple[str, str, str] | None:
         """Return why this container and the leader's can't be one job: what, seen, do."""
@@ -238,7 +225,7 @@ class Worker(Machine):
         self.state.enter(Phase.RUNNING, _LEADER)
         self._scheduler.drop("roll call")
         self._act(actions.StopCalling())
-        self.state.history = History.of(message)
+        self.state.history = message.history
         role = (
             "this node waits as a spare"
             if is_spare
@@ -310,9 +297,6 @@ class Worker(Machine):
         self._connected = False
         self._stay_no_longer()
         # Before the start it may come again: a leader calls until all have answered.
-        if self.state.stop and not self._takes_part():
-            self._opened = self._scheduler.now
-            self._await_call(self.state.stop)
         why = event.why or "its session ended"
         if self.state.phase in (Phase.WAITING, Phase.INQUIRY):
             self.state.enter(Phase.ROLL_CALL)
@@ -357,14 +341,9 @@ class Worker(Machine):
             if self._is_stopping():
                 self._do(messages.Stop(0))
         outcome = stopped("this node", event.signum)
-        if (
-            self.state.has_started
-            or self.state.history.attempt > 1
-            or self.state.phase is Phase.INQUIRY
-        ):
+        if self.state.has_started or self.state.phase is Phase.INQUIRY:
             self._give_up(outcome, stop=True)
-        else:  # the job has not started, and this node may come back: nobody else ends
-            self.state.stop = self.state.stop or outcome
+        else:  # nothing runs here, and this node may come back: nobody else ends
             self._say_last(
                 messages.Failed(outcome.status, outcome.reason, program=False, stop=True)
             )
@@ -373,13 +352,8 @@ class Worker(Machine):
     def _give_up(self, outcome: Outcome, stop: bool = False) -> None:
         """The leader decides for all. If there is none, or it does not answer in time, this node
         decides alone."""
-        if stop:
-            self.state.stop = self.state.stop or outcome
         if not self._leader_is_there():
-            if stop and not self.state.has_started and not self.state.force:
-                self._await_call(outcome)
-            else:
-                self._decide(outcome)
+            self._decide(outcome)
             return
         self._own = self._own if stop else outcome
         self._tell_failure(outcome, stop)
@@ -418,7 +392,7 @@ class Worker(Machine):
         # without a leader, each worker decides alone whether to start again
         if not self.state.is_released:
             then = self.state.next_history()
-            outcome = follow(outcome, then, self._spec.restarts, self.state.stop)
+            outcome = follow(outcome, then, self._spec.restarts, None)
         self.state.end(outcome)
 
 

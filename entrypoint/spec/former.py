@@ -54,6 +54,7 @@ REMOVED = {
     "kubernetes.patch": _KUSTOMIZE,
     "stall.stacks": "remove it: with stall.minutes, each Python of a rank prints its own stack",
     "torch.version": "remove it: the launcher asks the installed torch",
+    "restarts.minutes": "remove it: ranks that run for 10 minutes are progress",
     "cpu": _NO_BINDING,
     "cpu.bind": _NO_BINDING,
     "netcheck.port": "remove it: the network check uses the roll call's connections, and free"

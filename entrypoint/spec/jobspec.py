@@ -287,13 +287,15 @@ class RestartsSpec:
     most: Number of times that the job boots again after the infrastructure failed (75), on every
       node, once all are back.
     without_progress: Number of attempts in a row without progress after which the job ends with 79,
-      which no scheduler should retry; 0 means never.
+      which no scheduler should retry; 0 means never. If neither `restarts.progress` nor
+      `stall.line` is given, ranks that run for 10 minutes are progress.
     progress:
       Path of a file or folder whose change counts as progress, such as the folder of checkpoints: a
       file in it that is new, or has another time or size, and is finished. A node that sees such a
       change during an attempt reports it. Any change there is a sign of life for `stall`.
-    minutes: Minutes for which the ranks of an attempt must run to count as progress, if neither
-      `restarts.progress` nor `stall.line` is given.
+    leaves: Number of attempts that may end since a worker left: it was told to stop (SIGTERM, or
+      `entrypoint leave`) in a job with `restarts`, or in an elastic one. They are no failures, and
+      do not count in `most`. After so many, such a signal stops the job.
     on:
       What the job boots again after. `infrastructure`: a node was lost or stalled, or a program
       failed for a cause that is certainly not its own and that a retry may cure, such as an ECC
@@ -303,7 +305,7 @@ class RestartsSpec:
     most: Annotated[Count, "--restarts"] = 0
     without_progress: Count = 0
     progress: Path | None = None
-    minutes: Positive = 10.0
+    leaves: Count = 100
     on: Literal["infrastructure", "any", "lost-nodes"] = "infrastructure"
 
 

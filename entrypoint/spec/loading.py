@@ -322,10 +322,9 @@ def _contradictions(
             str(rank),
             "count from 0, or add hosts",
         )
-    for path in ("restarts.progress", "restarts.minutes"):
-        if path in items and not chosen.get("restarts.without_progress"):
-            hint = f"set it to 3, or remove {path}"
-            yield path, "restarts.without_progress is needed too", "", hint
+    if "restarts.progress" in items and not chosen.get("restarts.without_progress"):
+        hint = "set it to 3, or remove restarts.progress"
+        yield "restarts.progress", "restarts.without_progress is needed too", "", hint
     general = chosen.get("network.interface")
     mpi = chosen.get("mpi.interface")
     if general not in (None, "auto") and mpi not in (None, general):

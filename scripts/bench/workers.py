@@ -23,6 +23,7 @@ from typing import Any
 
 import asyncssh
 
+from entrypoint.base.history import FIRST
 from entrypoint.job import messages
 from entrypoint.session import codec
 
@@ -57,7 +58,7 @@ class Worker(asyncssh.SSHServerSession[bytes]):
         if isinstance(message, messages.Hello):
             self._send(
                 messages.NodeInfo(
-                    slots=1, mpi="4.1.4", toolkit=message.toolkit, clock=time.time(), attempt=1,
+                    slots=1, mpi="4.1.4", toolkit=message.toolkit, clock=time.time(), history=FIRST,
                     not_ready=None, interface=None, interfaces=(),
                 )
             )  # fmt: skip

@@ -6,6 +6,7 @@ import json
 import math
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -82,6 +83,43 @@ def test_without_a_loss_the_spare_waits_and_ends_with_the_job(cluster: Make) -> 
     assert job.ends() == {0: 0, 1: 0, 2: 0}, job.both()
     assert places(job) == [("0", "0"), ("1", "1")], job.both()
     assert all("excluded" not in result for result in results(job, [0, 1, 2]))
+
+
+def leave(job: Cluster, rank: int) -> int:
+    """Have a node leave, and wait until nothing runs there; return the command's status."""
+    words = (sys.executable, "-m", "entrypoint", "leave", "--wait", "--run-dir")
+    return subprocess.run([*words, str(job.folder / f"n{rank}")], check=False).returncode
+
+
+@pytest.mark.promise("a worker that is told to stop leaves, and the others go on")
+@pytest.mark.parametrize("launcher", ["mpirun", "plain"])
+def test_a_worker_leaves_and_a_spare_takes_its_place(cluster: Make, launcher: str) -> None:
+    job = cluster(4, slots=1)
+    for rank in range(4):
+        start(job, rank, launcher)
+    until(lambda: len(places(job)) == 3, "three ranks up")
+    if launcher == "mpirun":
+        job.signal(1, signal.SIGTERM)
+    else:
+        assert leave(job, 1) == 0, job.both()
+    assert job.processes.pop(1).wait() == 143, job.both()
+    until(lambda: len(places(job)) == 6, "the second attempt")
+    assert places(job)[-4:] == [("1", "1"), ("1", "3"), ("2", "2"), ("2", "2")], job.both()
+    assert "attempt 1 of 5 is over: EP611 worker-1 (node-1) leaves" in job.err(0), job.both()
+    (job.folder / "over").touch()
+    assert job.ends() == {0: 0, 2: 0, 3: 0}, job.both()
+
+
+@pytest.mark.control("a worker that is told to stop leaves, and the others go on")
+def test_worker_0_cannot_leave(cluster: Make) -> None:
+    job = cluster(3, slots=1)
+    for rank in range(3):
+        start(job, rank, "plain")
+    until(lambda: len(places(job)) == 2, "two ranks up")
+    assert leave(job, 0) == 64, job.both()
+    job.signal(1, signal.SIGTERM)
+    job.signal(0, signal.SIGTERM)
+    assert job.ends() == {0: 143, 1: 143, 2: 143}, job.both()
 
 
 # Notes when it starts and ends, and needs most of its grace to end.

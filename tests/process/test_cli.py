@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 import yaml
 
-from entrypoint import cli
+from entrypoint.base import registry
 from entrypoint.cli.parser import NAMES
 from tests import TREE, apis
 from tests.cluster import free_port
@@ -132,8 +132,7 @@ def test_help_names_what_can_be_chosen(cwd: Path) -> None:
     done = entrypoint(cwd, "run", "--help", env={**PATH, "COLUMNS": "500"})
     text = " ".join(done.stdout.split())
     for kind in ("launcher", "device", "platform"):
-        files = (Path(cli.__file__).parents[1] / f"{kind}s").glob("[a-z]*.py")
-        names = ", ".join(sorted(file.stem for file in files))
+        names = ", ".join(registry.names(f"{kind}s"))
         assert f": {names} (or ENTRYPOINT_{kind.upper()})" in text
 
 

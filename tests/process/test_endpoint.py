@@ -17,13 +17,14 @@ import pytest
 
 from entrypoint import __version__
 from entrypoint.base import values
+from entrypoint.base.history import History
 from entrypoint.job import messages
 from entrypoint.session import codec
 from entrypoint.session.endpoint import Endpoint
 from entrypoint.system.files import RunDir
 from tests.process.bench import Process, in_loop
 
-HELLO = codec.pack(messages.Start(1))
+HELLO = codec.pack(messages.Start())
 SAID = "no entrypoint at work, or an sshd that gives its sessions no pipes\n"
 BUSY = codec.pack(messages.Taken(messages.TAKEN))
 
@@ -148,7 +149,7 @@ async def test_messages_pass_both_ways_and_the_end_of_a_session_is_noticed(
     async with node(folder) as worker:
         with Leader(folder, shell) as leader:
             leader.say(HELLO)
-            assert await worker.heard.get() == messages.Start(1)
+            assert await worker.heard.get() == messages.Start()
             worker.endpoint.send(messages.Stopped())
             assert await leader.hears() == codec.pack(messages.Stopped())
             # more than a pipe takes at a time
@@ -182,7 +183,7 @@ async def test_a_write_that_fails_loses_nothing_that_lies_unread(folder: Path) -
     async with node(folder) as worker:
         with Leader(folder) as leader:
             leader.say(HELLO)
-            assert await worker.heard.get() == messages.Start(1)
+            assert await worker.heard.get() == messages.Start()
             leader.say(codec.pack(messages.Release(0, "", False, False)))
             leader.close()
             # nobody is there any more, and the result is not read yet
@@ -220,7 +221,7 @@ async def test_a_second_caller_is_logged_with_its_address_and_what_it_says(folde
     async with node(folder) as worker:
         with Leader(folder) as leader, Leader(folder) as second:
             leader.say(HELLO)
-            assert await worker.heard.get() == messages.Start(1)
+            assert await worker.heard.get() == messages.Start()
             second.say(codec.pack(hello("a", "b", leader="l\n" * 30)))
             assert await second.hears() == BUSY
             (said,) = worker.said
@@ -235,9 +236,9 @@ async def test_a_leader_that_comes_back_has_the_node_and_its_old_session_ends(fo
     async with node(folder, replace=True) as worker:
         with Leader(folder) as before, Leader(folder) as after:
             before.say(HELLO)
-            assert await worker.heard.get() == messages.Start(1)
-            after.say(codec.pack(messages.Start(2)))
-            assert await worker.heard.get() == messages.Start(2)
+            assert await worker.heard.get() == messages.Start()
+            after.say(codec.pack(messages.Start(History(2))))
+            assert await worker.heard.get() == messages.Start(History(2))
             assert await before.ended() == -signal.SIGKILL
             worker.endpoint.send(messages.Stopped())
             assert (await before.hears(), await after.hears()) == (
@@ -284,7 +285,7 @@ async def test_what_is_announced_and_is_not_there_harms_nobody(folder: Path) -> 
                 assert await gone.ended() == -signal.SIGKILL
             with Leader(folder) as leader:
                 leader.say(HELLO)
-                assert await worker.heard.get() == messages.Start(1)
+                assert await worker.heard.get() == messages.Start()
             assert apart.poll() is None
         finally:
             apart.kill()
@@ -321,7 +322,7 @@ async def test_a_rank_announces_no_session(folder: Path) -> None:
                 os.write(pipe, other)
         with Leader(folder) as leader:
             leader.say(HELLO)
-            assert await worker.heard.get() == messages.Start(1)
+            assert await worker.heard.get() == messages.Start()
         os.close(pipe)
         assert len(worker.tasks) == 1
 

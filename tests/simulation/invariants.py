@@ -12,6 +12,7 @@ from tests.simulation.gates import AWAITED, PROBLEM
 from tests.simulation.gates import LIMIT as GATE
 from tests.simulation.programs import CAUSES
 from tests.simulation.schedule import (
+    BETWEEN,
     DEAF,
     GRACE,
     HEARTBEAT,
@@ -54,12 +55,15 @@ def bound(schedule: Schedule) -> float:
         attempt += LAUNCH + MEASURES + 2 * (LAUNCH + PATIENCE + 4 * PATIENCE + 0.1)
     stood_still = sum(fault.seconds for fault in schedule.faults)
     begun = max(start for start in schedule.starts if start < NEVER)
-    return (
-        begun
-        + (schedule.restarts + 1 + len(schedule.of("kill", "reboot", MOVED))) * attempt
-        + stood_still
-        + PEERS
-    )
+    return begun + (schedule.restarts + 1 + _more_boots(schedule)) * attempt + stood_still + PEERS
+
+
+def _more_boots(schedule: Schedule) -> int:
+    """How often the leader may boot more than the restarts say: it starts again, or a node has
+    left."""
+    leaves = [fault for fault in schedule.of("stop", "twice", BETWEEN) if fault.node]
+    boots = len(schedule.of("kill", "reboot", MOVED))
+    return boots + len(leaves) * schedule.goes_on
 
 
 # of CPU; a schedule of 10,000 nodes took 169 on 2026-11-25
@@ -95,6 +99,8 @@ def check(
         wrong += _unhealthy(schedule, world)
         wrong += _spares(schedule, world)
         wrong += _succeeds(schedule, world)
+        wrong += _leaves(schedule, world)
+        wrong += _stopped_everywhere(schedule, world)
     return world, wrong
 
 
@@ -239,9 +245,7 @@ def _restarts(schedule: Schedule, world: World) -> list[str]:
     # A node that lies is never started, and tells a leader that has replaced another nothing of
     # earlier attempts.
     lies = schedule.nonsense is not None
-    if not lies and leader.boots > schedule.restarts + 1 + len(
-        schedule.of("kill", "reboot", MOVED)
-    ):
+    if not lies and leader.boots > schedule.restarts + 1 + _more_boots(schedule):
         wrong.append(
             f"the leader has started {leader.boots} times, with restarts: {schedule.restarts}"
         )
@@ -693,21 +697,22 @@ def _spares(schedule: Schedule, world: World) -> list[str]:
     return wrong
 
 
+def _is_plain(schedule: Schedule) -> bool:
+    """Whether all nodes are there from the start, each can take part, and the programs succeed."""
+    odd = (schedule.empty, schedule.sick, schedule.stuck, schedule.measure)
+    odd = any(each is not None for each in odd) or schedule.mpirun or schedule.without_progress
+    usual = _is_usual(schedule) and schedule.has_port and not schedule.status
+    return usual and not odd and max(schedule.starts) <= 5
+
+
 def _succeeds(schedule: Schedule, world: World) -> list[str]:
     """A job whose worker-0 alone was lost while ranks ran, and has come back, starts again once
     they have ended, and ends as it would have."""
     faults = [(fault.kind, fault.node) for fault in schedule.faults]
-    if (
-        faults not in ([("kill", 0)], [("reboot", 0)], [(MOVED, 0)])
-        or not schedule.restarts
-        or schedule.status
-    ):
+    if faults not in ([("kill", 0)], [("reboot", 0)], [(MOVED, 0)]) or not schedule.restarts:
         return []
     (fault,) = schedule.faults
-    odd = not _is_usual(schedule) or schedule.mpirun or schedule.empty is not None
-    odd = odd or schedule.sick is not None or schedule.stuck is not None
-    odd = odd or schedule.measure is not None or schedule.without_progress or schedule.gates
-    if odd or not world.hit_running or not schedule.has_port or max(schedule.starts) > 5:
+    if not _is_plain(schedule) or schedule.gates or not world.hit_running:
         return []
     ends = world.first_start + schedule.duration
     if not world.first_start + 1 < fault.at < ends or not 0 < fault.seconds < PEERS / 2:
@@ -720,3 +725,46 @@ def _succeeds(schedule: Schedule, world: World) -> list[str]:
         return []
     return [f"worker-0 was lost and came back, and the job ends at {ended:.1f} s, not by {by:.1f} s,"
             f" with {status} ({reason})"]  # fmt: skip
+
+
+def _leaves(schedule: Schedule, world: World) -> list[str]:
+    """A job whose workers leave goes on with the others, with those that come back, or with a
+    spare, ends as it would have, and counts no failure; each of them ends with 143."""
+    leavers = [fault.node for fault in schedule.of("stop")]
+    gone = {fault.node for fault in schedule.faults if not fault.seconds}
+    few = schedule.nodes - len(gone) < (schedule.least or schedule.nodes - schedule.spares)
+    others = len(leavers) < len(schedule.faults) or 0 in leavers
+    if few or others or not leavers or len({*leavers}) < len(leavers) or not schedule.goes_on:
+        return []
+    if not _is_plain(schedule) or schedule.after_first is not None or not world.first_start:
+        return []
+    wrong = []
+    by = max(fault.at + fault.seconds for fault in schedule.faults) + GRACE + schedule.join
+    by += schedule.duration + 2 * schedule.passes + 20 * schedule.latency + _MARGIN
+    by += AWAITED if schedule.gates else 0.0
+    ended, status, reason = _final(world, 0)
+    if status or ended > by:
+        wrong.append(f"nodes {leavers} left, and the job ends at {ended:.1f} s, not by {by:.1f} s,"
+                     f" with {status} ({reason})")  # fmt: skip
+    ends = {node: [it.status for _, it in world.containers[node].outcomes] for node in leavers}
+    told = filter(world.signals.get, leavers)
+    return wrong + [f"node-{it} left: {ends[it]}" for it in told if not {0, 143} & {*ends[it]}]
+
+
+def _stopped_everywhere(schedule: Schedule, world: World) -> list[str]:
+    """All nodes of a job that are told to stop end with 143, in whatever order they hear of it, and
+    nothing starts after the last one has."""
+    stops = schedule.of("stop")
+    others = [fault for fault in schedule.faults if fault.kind not in ("stop", "user")]
+    if len({fault.node for fault in stops}) < schedule.nodes or others or schedule.status:
+        return []
+    back = any(fault.seconds for fault in stops)
+    if back or not _is_usual(schedule) or min(world.signals.values()) < 1:
+        return []
+    wrong = []
+    if world.began > max(fault.at for fault in stops) + 10 * schedule.latency:
+        wrong.append(f"an attempt starts at {world.began:.1f} s, after all nodes were told to stop")
+    ends = {each.rank: _final(world, each.rank) for each in world.containers}
+    if {status for _, status, _ in ends.values()} != {143} and ends[0][1]:
+        wrong.append(f"all nodes were told to stop, and end with {ends}")
+    return wrong

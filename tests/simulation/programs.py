@@ -155,8 +155,8 @@ class Programs:
 
     def _start(self, order: messages.Start) -> None:
         self.started = True
-        self.attempt = order.attempt
-        self._world.watch_attempt(self._container, order.attempt)
+        self.attempt = order.history.attempt
+        self._world.watch_attempt(self._container, order.history.attempt)
         team = team_of(self._world.plans[1].topology, order.replaced)
         if self._world.schedule.look is not None:
             self._world.violate(f"a check starts the job on node-{self._container.rank}")

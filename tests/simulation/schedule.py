@@ -60,7 +60,7 @@ class Fault:
     at: float
     kind: str
     node: int
-    # how long it lasts; after a kill, when the container starts again (0: never)
+    # how long it lasts; after a kill or SIGTERM, when the container starts again (0: never)
     seconds: float = 0.0
     status: int = 1  # of the program that fails
 
@@ -133,6 +133,11 @@ class Schedule:
     join: float = JOIN  # seconds for nodes that the job can do without
 
     @property
+    def goes_on(self) -> bool:
+        """Whether there may be another attempt, so that a worker that gets SIGTERM leaves."""
+        return bool(self.restarts or self.least) and self.look is None
+
+    @property
     def unhealthy(self) -> int | None:
         """The first node that does not pass its gate, if there is one."""
         return min(self.all_unhealthy, default=None)
@@ -167,6 +172,7 @@ def draw(random: Random, nodes: int | None = None, seed: int = 0) -> Schedule:
     schedule = _limited(Random(f"limits {seed}"), schedule)
     schedule = _suspended(Random(f"suspended {seed}"), schedule)
     schedule = _succeeded(Random(f"again {seed}"), schedule)
+    schedule = _leaving(Random(f"leaves {seed}"), schedule)
     source = Random(f"ports {seed}")
     if source.random() > 0.1 or schedule.spares:
         return schedule
@@ -446,6 +452,46 @@ def _succeeded(random: Random, schedule: Schedule) -> Schedule:
         spares=1 if kind == "spares" else 0,
         swept=schedule.swept,
         join=random.choice((0.5, 2.0, JOIN)),
+    )
+
+
+def _leaving(random: Random, schedule: Schedule) -> Schedule:
+    """The same job, or one whose workers leave at any moment, some of which come back; often while
+    something else happens; or that is told to stop on all nodes, one after the other."""
+    if random.random() > 0.1 or schedule.nodes > 100:
+        return schedule
+    nodes = random.choice((2, 3, 3, 4, 5))
+    kind = random.choice(("spares", "elastic", "fixed")) if nodes > 2 else "fixed"
+    begun = 3.0 if kind == "elastic" else 1.0
+    faults = []
+    for _ in range(random.choice((1, 1, 2, 3))):
+        back = random.choice((0.0, 1.0, 5.0)) if kind != "fixed" else random.choice((0.1, 1.0, 5.0))
+        at, node = random.uniform(0, begun + 25), random.randrange(1, nodes)
+        faults.append(Fault(at, random.choice(("stop", "stop", "stop", "twice")), node, back))
+    more = random.random()
+    if more < 0.3:
+        faults = [Fault(faults[0].at + random.uniform(0, 2), "stop", node) for node in range(nodes)]
+    elif more < 0.6:
+        near = faults[0].at + random.choice((0.0, random.uniform(-2, 6)))
+        other = random.choice(("kill", "kill", "reboot", SEVER, "freeze", "blink", "fail", DEAF))
+        seconds = random.choice((1.0, HEARTBEAT + 1, 3 * HEARTBEAT))
+        faults.append(Fault(max(0.0, near), other, random.randrange(nodes), seconds, 7))
+    return Schedule(
+        nodes=nodes,
+        launcher="torchrun" if kind == "elastic" else schedule.launcher,
+        least=random.randrange(1, nodes) if kind == "elastic" else 0,
+        waits=schedule.waits,
+        restarts=random.choice((0, 1, 3)) if kind == "elastic" else random.choice((1, 3)),
+        starts=tuple(random.uniform(0, 0.5) for _ in range(nodes)),
+        duration=20.0,
+        save=tuple(random.choice((0.0, 0.0, 5.0, GRACE - 1)) for _ in range(nodes)),
+        latency=schedule.latency,
+        faults=tuple(sorted(faults, key=lambda fault: fault.at)),
+        seed=schedule.seed,
+        spares=1 if kind == "spares" else 0,
+        swept=schedule.swept,
+        join=random.choice((0.5, 2.0, JOIN)),
+        gates=schedule.gates if len(schedule.gates) == nodes and not schedule.all_unhealthy else (),
     )
 
 

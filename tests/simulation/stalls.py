@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from entrypoint.base.history import FIRST
 from entrypoint.job import actions, events, messages
-from entrypoint.job.history import FIRST
 from entrypoint.job.stacks import Frame, ProcessStack
 from tests.simulation.schedule import GRACE, JOIN, NEVER, Schedule
 

@@ -80,7 +80,7 @@ def test_every_mutation_applies(name: str) -> None:
     [
         "the leader ignores missing heartbeats",
         "a failure becomes status 0",
-        "a worker that is stopped between two attempts leaves before the leader calls",
+        "the leader ignores SIGTERM during a restart",
         "a lost node is not shown as lost",
         "a node that hangs delays a check forever",
         "a worker leaves before its goodbye has arrived",

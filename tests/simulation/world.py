@@ -18,6 +18,7 @@ from typing import Any
 
 from entrypoint import __version__
 from entrypoint.base.cause import Cause
+from entrypoint.base.history import History
 from entrypoint.base.model import Facts, NodeReport, Outcome, Plan, Topology
 from entrypoint.base.phases import Phase
 from entrypoint.base.values import replace
@@ -26,7 +27,6 @@ from entrypoint.features.health.report import inquiry as check
 from entrypoint.features.netcheck.coordinator import inquiry as netcheck
 from entrypoint.features.record.observer import JobObserver
 from entrypoint.job import actions, events, failure, messages
-from entrypoint.job.history import History
 from entrypoint.job.leader import Leader
 from entrypoint.job.membership.team import FAULTS, Team
 from entrypoint.job.waits import KILL_MARGIN
@@ -245,6 +245,7 @@ class Container:
             False  # whether an attempt has, and its network was measured, in this container
         )
         self.leader_lost = -math.inf  # when it has lost a leader in silence
+        self.returns = 0.0  # seconds from its end by SIGTERM until it is started again; 0: never
         self.stops = 0  # signals that its entrypoint has got, in whichever attempt
         self.between = False  # whether it has ended an attempt, and not begun the next one
         self._calls: dict[int, int] = {}  # node -> number of the call to it that is under way
@@ -316,6 +317,15 @@ class Container:
             self.has_started = self.measured = False
             self.leader_lost = -math.inf
             self._leave()
+
+    def come_back(self) -> None:
+        """Another container is started in the place of one that has left."""
+        if self.machine is None and not self.killed:
+            self.killed, self.stops, self.team, self.returns = False, 0, None, 0.0
+            self.has_started = self.measured = self.between = False
+            self.leader_lost = -math.inf
+            self.history = History()
+            self.start()
 
     def _leave(self) -> None:
         self.machine, self._frozen, self._inbox = None, False, []
@@ -585,11 +595,10 @@ class Container:
         assert self.machine is not None
         report = replace(
             self._report,
-            not_ready=action.stop or self._report.not_ready,
             leader_lost=min(
                 self._world.now - self.machine.state.leader_lost, self._report.leader_lost
             ),
-            **vars(self.machine.state.history),
+            history=self.machine.state.history,
         )
         report = self.gate.report(report)
         rank = self.rank
@@ -655,6 +664,9 @@ class Container:
             self._world.after(
                 0.2, lambda: self.start() if self.boots == boot and not self.over else None
             )
+        elif self.returns:
+            self.over = False
+            self._world.after(self.returns, self.come_back)
         else:
             self.over = True
 
@@ -864,6 +876,7 @@ class World:
         elif fault.kind == "freeze":
             container.freeze(fault.seconds)
         elif fault.kind in ("stop", "twice"):
+            container.returns = fault.seconds if fault.kind == "stop" else 0.0
             self._signal(container)
             if fault.kind == "twice":
                 self.after(fault.seconds, lambda: self._signal(container))
@@ -919,11 +932,15 @@ class World:
             self.after(fault.seconds, lambda: self._signal(container))
 
     def _signal(self, container: Container) -> None:
-        if container.has_run() and not self._begun():
+        may_leave = self.schedule.goes_on and container.rank > 0
+        if container.has_run() and not self._begun() and not may_leave:
             self.stopped_between.append((self.now, container.rank))
         if container.machine is not None or container.between:
-            sure = container.rank == 0 or not self.schedule.of(
-                *split("kill vanish cut sever reboot moved deaf blink lie forge freeze")
+            sure = container.rank == 0 or (
+                not may_leave
+                and not self.schedule.of(
+                    *split("kill vanish cut sever reboot moved deaf blink lie forge freeze")
+                )
             )  # else its leader may be gone, and it ends alone
             sure = sure and container.rank in self.team  # a spare that is stopped leaves
             # else the first rank may end before the leader is told
@@ -931,7 +948,8 @@ class World:
             if sure and self.began and not self._done_with() and self.hit_running:
                 self.stopped.add(self.containers[0].boots)
             boot, leads = self.containers[0].boots, container.rank == 0 and container.is_awake()
-            if leads and self.began and self.released[0] != boot:
+            is_told = container.machine is not None and container.machine.state.is_released
+            if leads and self.began and not is_told:
                 self.told_to_stop.add(boot)
             self.signals[container.rank] += 1
             self.hurried |= self.signals[container.rank] > 1
@@ -980,7 +998,15 @@ class World:
         boot = container.sessions[0].leader_boot() if rank else container.boots
         if self.attempts.setdefault(boot, attempt) != attempt:
             self.violate(f"node-{rank} is in attempt {attempt}, not in {self.attempts[boot]}")
-        gone = {fault.node for fault in self.schedule.of("kill", "reboot", MOVED, "vanish", "cut")}
+        kinds = (
+            "kill",
+            "reboot",
+            MOVED,
+            "vanish",
+            "cut",
+            *("stop", "twice") * self.schedule.goes_on,
+        )
+        gone = {fault.node for fault in self.schedule.of(*kinds)}
         if rank:
             self.known_attempts[boot] = attempt
         # An elastic job may begin anew without those that knew of it.

@@ -6,11 +6,11 @@ from typing import Any
 
 from entrypoint import __version__, spec
 from entrypoint.base.cause import Cause
+from entrypoint.base.history import History
 from entrypoint.base.model import Facts, NodeReport, Outcome
 from entrypoint.base.values import replace
 from entrypoint.features.health.report import CheckOptions, inquiry
 from entrypoint.job import actions, events, messages
-from entrypoint.job.history import History
 from entrypoint.job.leader import Leader
 from entrypoint.job.membership.team import Team
 from entrypoint.job.stacks import ProcessStack
@@ -58,7 +58,7 @@ SAMPLES = {
         messages.Hello(
             __version__, ("a", "b", "c"), 1, "mpirun", {}, 15.0, "leader", "10.0.0.2", "token"
         ),
-        messages.Start(1),
+        messages.Start(),
         messages.StartDaemon("orted"),
         messages.Ping(0),
         messages.Stacks(),
@@ -125,7 +125,9 @@ class Node:
         for node in nodes:
             self.told(
                 events.Answered(
-                    node, NodeReport(node, 2, __version__, "4.1.4", attempt=attempt), "10.0.0.1"
+                    node,
+                    NodeReport(node, 2, __version__, "4.1.4", history=History(attempt)),
+                    "10.0.0.1",
                 )
             )
 

@@ -7,6 +7,7 @@ from unittest.mock import Mock
 import pytest
 
 from entrypoint.base.cause import Cause
+from entrypoint.base.history import History
 from entrypoint.base.model import Node, Outcome
 from entrypoint.base.values import replace
 from entrypoint.job import events, messages
@@ -21,7 +22,7 @@ from entrypoint.job.failure import (
     of_program,
     placement,
 )
-from entrypoint.job.history import History, follow
+from entrypoint.job.history import follow
 from entrypoint.job.relay import SignalRelay
 from entrypoint.spec.jobspec import RestartsSpec
 from tests.unit.machine import ECC

@@ -39,11 +39,12 @@ RETRY = re.compile(
 
 
 def test_the_kinds_are_those_of_the_documentation() -> None:
-    assert len(KINDS) == 46
+    assert len(KINDS) == 47
     assert {row.slug for row in signatures()} == KINDS.keys() - {
         "harmless",
         "gpu-oom-foreign",
         "node-unhealthy",
+        "node-left",
     }
     for kind in KINDS.values():
         assert not kind.fix.endswith("."), kind.slug

@@ -25,12 +25,11 @@ FACTS: dict[str, Any] = {
     "mpi": "4.1.4",
     "toolkit": "1.2",
     "clock": 1e9,
-    "attempt": 1,
+    "history": {"attempt": 1, "without_progress": 0, "step": -1, "leaves": 0},
     "not_ready": None,
 }
 FACTS |= {"interface": ["eth0", "10.0.0.7", "10.0.0.0/24"], "interfaces": ["eth0", "docker0"]}
 FACTS |= {"ports": [6060, 20007], "holder": "", "unhealthy": False, "checking": False}
-FACTS |= {"ports": [6060, 20007], "holder": "", "without_progress": 0, "step": -1}
 FACTS |= {"cpu_pool": "6321ed15-049f-42c0-abff-89da57874226 0-1/2 0", "leader_lost": 20.5}
 RANK: dict[str, Any] = {"rank": 3, "status": 7, "tail": ["a", "b"], "why": ""}
 ENDED: dict[str, Any] = {
@@ -125,7 +124,7 @@ def test_what_a_leader_says_arrives_byte_for_byte() -> None:
         ("node_info", {**FACTS, "not_ready": [True, "x", True]}, "from 1 to 255"),
         ("node_info", {**FACTS, "not_ready": "x"}, "node_info.not_ready: not a list of 3: "),
         ("node_info", {**FACTS, "not_ready": [73, "x", 0]}, "neither true nor false"),
-        ("node_info", {**FACTS, "attempt": 0}, "node_info.attempt: not a whole number from 1"),
+        ("node_info", {**FACTS, "history": {"attempt": 0}}, "node_info.history.attempt: not a whole number from 1"),
         ("node_info", {**FACTS, "not_ready": [73]}, "node_info.not_ready: not a list of 3: [73]"),
         ("failed", {"status": 0, "reason": "x"}, "failed.status: not a whole number from 1 to 255: 0"),
         ("failed", {"status": 256, "reason": "x"}, "from 1 to 255: 256"),

@@ -54,7 +54,9 @@ def test_the_job_starts_when_all_gates_have_ended() -> None:
 
 
 def test_the_gate_of_a_node_that_never_works_again_is_not_awaited() -> None:
-    node = Node(spares=1, team=Team((0, 1)).fault(1, "it hangs").fault(1, "it hangs"))
+    node = Node(
+        spares=1, team=Team((0, 1), frozenset((0, 1, 2))).fault(1, "it hangs").fault(1, "it hangs")
+    )
     node.told(events.Answered(1, checking(1), "10.0.0.1"))
     node.answers(2)
     assert node.is_prepared

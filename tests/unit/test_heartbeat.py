@@ -7,9 +7,9 @@ from collections import Counter
 import pytest
 
 from entrypoint.base import heartbeat
+from entrypoint.base.history import History
 from entrypoint.base.model import Device, Node, NodeReport, Topology
 from entrypoint.job import events, messages
-from entrypoint.job.history import History
 from entrypoint.job.leader import Leader
 from entrypoint.job.peers import Peer, Peers
 from entrypoint.plan import settle

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from entrypoint import __version__, spec
+from entrypoint.base.history import History
 from entrypoint.base.model import NodeReport
 from entrypoint.base.values import replace
 from entrypoint.job import events, messages
-from entrypoint.job.history import History
 from entrypoint.job.leader import Leader
 from entrypoint.plan import settle
-from tests.unit.machine import FACTS, Node, starts
+from tests.unit.machine import FACTS, Node, logged, starts
 
 
 def ended(status: int) -> messages.Ended:
@@ -84,3 +84,9 @@ def test_the_end_of_a_node_s_launcher_names_that_node_if_there_are_others(
     end = messages.Ended(5, "torchrun", "torchrun exited with 5", (), True)
     leader.handle(events.MessageReceived(0, end), 1001.0)
     assert leader.outcome.reason == f"EP600 torchrun{where} exited with 5"
+
+
+def test_a_job_of_one_node_speaks_of_its_ranks_alone() -> None:
+    said = events.MessageReceived(0, messages.Signal("SIGUSR1"))
+    leader = leader_of("[a]", "torchrun")
+    assert logged(leader.handle(said, 1001.0)) == ["SIGUSR1: passed on to the ranks"]

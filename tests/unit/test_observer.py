@@ -13,6 +13,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from entrypoint import __version__, spec
+from entrypoint.base.history import History
 from entrypoint.base.model import Facts, NodeReport, Outcome, Plan
 from entrypoint.base.phases import STATUSES, Phase, Span
 from entrypoint.base.values import replace
@@ -23,7 +24,6 @@ from entrypoint.features.record import metrics
 from entrypoint.features.record.content import JobStatus, Record
 from entrypoint.features.record.observer import JobObserver
 from entrypoint.job import actions, events, messages
-from entrypoint.job.history import History
 from entrypoint.job.leader import Leader
 from entrypoint.job.worker import Worker
 from entrypoint.plan import settle
@@ -221,7 +221,7 @@ def test_the_way_of_a_job_on_a_worker() -> None:
     assert seen.phases() == ["roll call", "joined"]
     seen.step(events.SessionLost(0, ""))
     assert (seen.phases(), seen.details()[0]) == (["missing", "roll call"], "its session ended")
-    seen = called().says(0, messages.Start(1))
+    seen = called().says(0, messages.Start())
     assert seen.phases() == ["running", "launching"]
     seen.step(STARTED).says(1, messages.RankStart(2, 77))
     assert (seen.phases(), seen.shown()["nodes"][1]["ranks"]) == (["running", "running"], 1)
@@ -235,7 +235,7 @@ def test_the_way_of_a_job_on_a_worker() -> None:
 
 @pytest.mark.parametrize("silent", [False, True], ids=["session", "silence"])
 def test_a_worker_shows_a_lost_leader(silent: bool) -> None:
-    seen = called().says(0, messages.Start(1))
+    seen = called().says(0, messages.Start())
     for _ in range(40 if silent else 0):
         seen.step(events.TimerFired())
     seen.step(events.TimerFired() if silent else events.SessionLost(0, ""))
@@ -316,7 +316,7 @@ WORKER = (
     (106.0, enters(Phase.FILES)),
     (107.0, actions.Answer(NODE_INFO)),
     (107.0, enters(Phase.WAITING)),
-    (111.0, events.MessageReceived(0, messages.Start(1))),
+    (111.0, events.MessageReceived(0, messages.Start())),
     (111.0, enters(Phase.LAUNCHING)),
     (112.0, STARTED),
     (112.0, enters(Phase.OUTPUT)),
@@ -362,7 +362,7 @@ def test_a_leader_and_what_it_knows_of_others() -> None:
         (106.0, events.Answered(1, report(1), named=105.5)),
         (107.0, enters(Phase.FILES, 0)),
         (108.0, enters(Phase.LAUNCHING, 0)),
-        (108.0, actions.Send(1, messages.Start(1))),
+        (108.0, actions.Send(1, messages.Start())),
         (109.0, events.SessionLost(2, "")),
         (110.0, actions.Send(1, RELEASE)),
         (110.0, enters(Phase.RELEASED, 0)),
@@ -388,7 +388,7 @@ def test_a_program_that_prints_nothing_has_run() -> None:
 
 def test_what_comes_twice_changes_nothing() -> None:
     once, twice = play(observer_of(1), *WORKER), observer_of(1)
-    start = events.MessageReceived(0, messages.Start(1))
+    start = events.MessageReceived(0, messages.Start())
     play(twice, *WORKER[:13], (114.5, PRINTED), (114.6, start), *WORKER[13:])
     assert once.phases(125.0) == twice.phases(125.0)
 

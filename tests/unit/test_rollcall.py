@@ -9,13 +9,13 @@ import pytest
 
 from entrypoint import __version__, spec
 from entrypoint.base.errors import HostError
+from entrypoint.base.history import History
 from entrypoint.base.model import Interface, NodeReport, Outcome
 from entrypoint.base.phases import Phase
 from entrypoint.base.values import replace
 from entrypoint.job import actions, events, messages
 from entrypoint.job.answer import node_info, node_report
 from entrypoint.job.failure import UNHEALTHY
-from entrypoint.job.history import History
 from entrypoint.job.leader import Leader
 from entrypoint.job.messages import Hello
 from entrypoint.job.rollcall import two_leaders
@@ -109,9 +109,8 @@ def test_an_answer_brings_all_that_a_node_reports(
 ) -> None:
     report = NodeReport(
         rank=2, slots=4, toolkit="1.2.3", mpi="4.1.4", address="10.0.0.3", clock=-3.5,
-        not_ready=not_ready, interface=interface, interfaces=("eth0", "eth1"), attempt=3,
-        round_trip=0.25, ports=(6060, 20004), holder="another job", ssh_port=20002, checking=True,
-        without_progress=2, step=40,
+        not_ready=not_ready, interface=interface, interfaces=("eth0", "eth1"),
+        history=History(3, 2, 40), round_trip=0.25, ports=(6060, 20004), holder="another job", ssh_port=20002, checking=True,
     )  # fmt: skip
     info = node_info(report, clock=96.5)
     assert node_report(2, info, ("10.0.0.3", 20002), clock=100.0, trip=0.25) == report
@@ -149,7 +148,7 @@ def test_a_worker_says_that_an_attempt_runs_there_until_its_ranks_have_ended() -
     """Also after it has lost its leader."""
     node = Node(me=1, restarts=2)
     other = replace(node.hello, leader="another one", token="its own")
-    node.hears(node.hello, messages.Start(1), sender=0)
+    node.hears(node.hello, messages.Start(), sender=0)
     assert node.machine.busy(other, node.now) == messages.RUNS
     node.told(events.SessionLost(0))
     node.waits(29)
@@ -178,7 +177,7 @@ def test_a_worker_that_has_started_waits_for_no_call() -> None:
 
     at(95, node.hello)
     at(100)  # its leader is there: it is awaited for 18 s more, and 18 s more
-    at(101, messages.Start(1))
+    at(101, messages.Start())
     for seconds in range(102, 118):
         at(seconds, messages.Ping(0))
     at(117 + 15 / 16, messages.Ping(0))

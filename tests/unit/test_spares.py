@@ -9,20 +9,20 @@ import pytest
 
 from entrypoint import __version__
 from entrypoint.base.model import NodeReport, Outcome
-from entrypoint.base.phases import Phase
 from entrypoint.base.values import replace
-from entrypoint.job import actions, events, messages
+from entrypoint.job import events, messages
 from entrypoint.job.membership.team import Team
 from tests.unit.machine import Node, logged
 
+ALL = frozenset(range(3))
 REFUSED = events.Unreachable(2, "our key is refused by 10.0.0.3", refused=True)
 OTHER = events.Rejected(2, "EP504 the nodes disagree on toolkit", "1.0 and 2.0", "the same image")
 
 
-def leader(expected: frozenset[int] | None = None, spares: int = 1, **left: Any) -> Node:
-    """A leader of three nodes, which were there when the last attempt ended; None: all. `left`:
-    what else that has left to this one."""
-    team = Team(tuple(range(3 - spares)), expected=expected, **left)
+def leader(expected: frozenset[int] = ALL, spares: int = 1, **left: Any) -> Node:
+    """A leader of three nodes, which were there when the last attempt ended. `left`: what else that
+    has left to this one."""
+    team = Team(tuple(range(3 - spares)), expected, **left)
     node = Node(spares=spares, restarts=2, team=team)
     node.told(events.NameState("a", ""))
     return node
@@ -39,11 +39,11 @@ def later(node: Node, *told: events.Unreachable | events.Rejected) -> Outcome | 
 
 
 @pytest.mark.parametrize(("event", "status"), [(REFUSED, 77), (OTHER, 78)])
-@pytest.mark.parametrize(("expected", "spares"), [(None, 1), (frozenset({0, 2}), 1), (None, 0)])
+@pytest.mark.parametrize(("expected", "spares"), [(ALL, 1), (frozenset({0, 2}), 1), (ALL, 0)])
 def test_a_node_that_is_awaited_must_be_of_this_job(
     event: events.Unreachable | events.Rejected,
     status: int,
-    expected: frozenset[int] | None,
+    expected: frozenset[int],
     spares: int,
 ) -> None:
     node = leader(expected, spares)
@@ -73,17 +73,10 @@ def second(is_silent: bool, spares: int = 1) -> Node:
 
 # How a call to a node fails of which nothing is known: its sshd, or its network, is gone.
 NO_WORD = (
-    "",  # not called yet
-    "nothing listens there yet",
-    "no DNS",
-    "no answer from 10.0.0.2",
-    "no route to host",
-    "sshd at 10.0.0.2 closed the connection",
-    "no control endpoint at 10.0.0.2",
-    messages.TAKEN,
-    messages.OTHER_JOB,
-    "that is worker-2 of this job",
-)
+    "", "nothing listens there yet", "no DNS", "no answer from 10.0.0.2", "no route to host",
+    "sshd at 10.0.0.2 closed the connection", "no control endpoint at 10.0.0.2", messages.TAKEN,
+    messages.OTHER_JOB, "that is worker-2 of this job",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("why", NO_WORD)
@@ -95,39 +88,6 @@ def test_a_call_that_finds_nobody_does_not_show_that_no_rank_runs(why: str) -> N
     assert not node.is_prepared
     node.waits(1)
     assert node.is_prepared
-
-
-@pytest.mark.parametrize("attempt", [1, 2])
-def test_a_node_that_has_gone_again_has_said_that_no_rank_runs(attempt: int) -> None:
-    """Also a container that was started in the place of one whose session has ended."""
-    node = second(is_silent=False)
-    node.answers(1, attempt=attempt)
-    assert node.is_prepared
-    node = second(is_silent=False)
-    node.answers(attempt=2)
-    report = NodeReport(1, 2, __version__, "4.1.4", attempt=attempt)
-    node.told(events.Answered(1, report, "10.0.0.1"))
-    node.told(events.SessionLost(1))
-    node.told(events.NameState("a", ""))
-    assert node.is_prepared
-
-
-@pytest.mark.parametrize("attempt", [1, 2])
-def test_a_node_that_says_that_it_runs_is_awaited_until_the_roll_call_is_over(attempt: int) -> None:
-    """Past its time, it runs under another leader, which lives: this one starts nothing."""
-    for ends_with in ("its answer", "EP500"):
-        node = second(is_silent=False) if attempt > 1 else succeeding(1, 2)
-        node.told(events.Unreachable(1, messages.RUNS))
-        node.waits(300)
-        assert not node.is_prepared
-        if ends_with == "its answer":
-            node.answers(1, attempt=2)
-            assert node.is_prepared
-            continue
-        node.waits(400)
-        assert not node.is_prepared
-        assert node.outcome.status == 69
-        assert "worker-1 (b, busy with an attempt)" in node.reason
 
 
 def succeeding(*attempts: int) -> Node:
@@ -153,69 +113,10 @@ def test_a_leader_that_has_replaced_another_waits_for_what_that_may_have_started
     assert node.is_prepared
 
 
-@pytest.mark.parametrize("attempt", [1, 2])
-def test_it_waits_for_no_node_that_answers(attempt: int) -> None:
-    """Nor for a container that was started in the place of one that has gone."""
-    node = leader()
-    node.answers(2, attempt=2)
-    assert not node.is_prepared
-    node.answers(1, attempt=attempt)
-    assert node.is_prepared
-
-
-def test_the_first_leader_waits_for_nothing() -> None:
-    node = succeeding(1, 1)
-    assert node.is_prepared
-
-
-def test_one_node_that_has_said_that_it_runs_shows_that_there_was_another_leader() -> None:
-    """Also if all others are new, and that one cannot be reached any more."""
-    node = leader()
-    node.told(events.Unreachable(1, messages.RUNS))
-    node.told(events.Unreachable(1, "nothing listens there yet"))
-    node.answers(2)
-    node.waits(49.5)
-    assert not node.is_prepared
-    node.waits(1)
-    assert node.is_prepared
-
-
 def test_what_may_run_is_remembered_by_the_next_attempt() -> None:
     node = succeeding(1, 2)
     may_run = node.machine.membership.roster.next_team().may_run
     assert {node: until for node, (until, _) in may_run.items() if node} == {1: 1050.0, 2: 1050.0}
-
-
-@pytest.mark.parametrize(
-    ("seconds", "waits"), [((1e9, 1e9), 0), ((20.0, 15.0), 35), ((60.0,) * 2, 0)]
-)
-def test_a_leader_that_was_lost_in_silence_may_only_be_cut_off(
-    seconds: tuple[float, float], waits: int
-) -> None:
-    """And run its own ranks, until it has noticed that: these nodes have lost it so long ago."""
-    node = leader(spares=0)
-    node.told(events.NameState("a", ""))
-    for rank, lost in enumerate(seconds, 1):
-        report = NodeReport(rank, 2, __version__, "4.1.4", attempt=2, leader_lost=lost)
-        node.told(events.Answered(rank, report, "10.0.0.1"))
-    assert node.is_prepared == (waits == 0)
-    if waits:
-        node.waits(waits - 0.5)
-        assert not node.is_prepared
-        node.waits(1)
-        assert node.is_prepared
-
-
-@pytest.mark.parametrize("is_led", [False, True])
-def test_a_leader_knows_when_its_own_ranks_have_ended(is_led: bool) -> None:
-    """Nodes that have lost it in silence say that to itself, too, if it was cut off for a while."""
-    node = leader(spares=0)
-    state = node.machine.state
-    state.history = replace(state.history, attempt=1 + is_led)
-    for rank in (1, 2):
-        report = NodeReport(rank, 2, __version__, "4.1.4", attempt=2, leader_lost=1.0)
-        node.told(events.Answered(rank, report, "10.0.0.1"))
-    assert node.is_prepared == is_led
 
 
 @pytest.mark.parametrize(("silent", "is_lost"), [(0.0, False), (14.0, False), (19.0, True)])
@@ -223,20 +124,11 @@ def test_a_worker_knows_whether_it_has_lost_its_leader_in_silence(
     silent: float, is_lost: bool
 ) -> None:
     node = Node(me=1, restarts=2)
-    node.hears(node.hello, messages.Start(1), sender=0)
+    node.hears(node.hello, messages.Start(), sender=0)
     node.waits(silent)
     node.told(events.SessionLost(0))
     assert node.outcome.status == 75
     assert (node.machine.state.leader_lost > 0) == is_lost
-
-
-def test_a_node_that_knows_of_attempts_and_comes_after_the_start_changes_nothing() -> None:
-    node = leader(spares=1)
-    node.answers(1)
-    node.waits(31)
-    node.told(events.Prepared(4, None))
-    node.answers(2, attempt=2)
-    assert node.machine.membership.roster.earlier.may_run == {}
 
 
 @pytest.mark.parametrize("why", ["", "it sent nonsense"])
@@ -261,20 +153,6 @@ def test_a_silent_node_may_run_until_it_has_noticed_that_by_its_own_clock() -> N
     ((until, is_silent),) = node.machine.membership.roster.next_team().may_run.values()
     assert is_silent
     assert node.now + 49 < until < node.now + 51  # 18 s, its grace of 30 s, and 2 s to be killed
-
-
-def test_the_others_go_on_without_a_spare_that_has_failed() -> None:
-    """It is told why, and called again in case it comes back."""
-    node = running(1, 2)
-    node.hears(messages.Failed(71, "its sshd ended", False, False), sender=2)
-    assert "a spare leaves: worker-2 (c): its sshd ended" in logged(node.done)
-    assert actions.Entered(2, Phase.SPARE, "its sshd ended") in node.done
-    release = messages.Release(**vars(Outcome(71, "worker-2 (c): its sshd ended")))
-    assert actions.Send(2, release) in node.done
-    done = node.hears(messages.Goodbye(), sender=2)
-    assert [action for action in done if isinstance(action, actions.Call)] == [actions.Call(2)]
-    assert node.machine.state.of(2) is Phase.LOST
-    assert node.outcome is None
 
 
 @pytest.mark.parametrize("spares", [0, 1])

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from entrypoint.base.model import Outcome
-from entrypoint.job import actions, events, messages
+from entrypoint.job import actions, messages
 from tests.unit.machine import SAMPLES, Node
 
 # answers to the roll call, which is over; and of a gate that was not announced
@@ -139,17 +139,3 @@ def test_what_a_leader_may_say(message: type, called: bool, started: bool) -> No
             for each in node.done[before:]
             if not isinstance(each, (actions.Entered, actions.ShowWaiting))
         ] == []
-
-
-def test_a_worker_names_what_it_waits_for() -> None:
-    """Until the leader calls, until all nodes are there, while they are asked, and after its
-    session has ended."""
-    node = Node(me=1, check=True)
-    node.hears(node.hello, messages.Question(0, {}), sender=0)
-    node.told(events.SessionLost(0, "its session ended"))
-    assert node.shown("worker-0 (a)") == [
-        "it has not called yet",
-        "it waits for other nodes",
-        "it asks all nodes first",
-        "its session ended",
-    ]

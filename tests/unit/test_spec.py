@@ -365,7 +365,6 @@ WITH = {
     "ssh.client_key": {"ENTRYPOINT_SSH_HOST_KEY": "/k"},
     "ssh.host_key": {"ENTRYPOINT_SSH_CLIENT_KEY": "/k"},
     "restarts.progress": {"ENTRYPOINT_RESTARTS_WITHOUT_PROGRESS": "3"},
-    "restarts.minutes": {"ENTRYPOINT_RESTARTS_WITHOUT_PROGRESS": "3"},
 }
 
 

@@ -35,6 +35,7 @@ from typing import Any
 import yaml
 
 from entrypoint import __version__
+from entrypoint.base.history import History
 from entrypoint.base.model import Members, NodeReport, Outcome
 from entrypoint.base.values import fields, is_dataclass, replace
 from entrypoint.job import actions, events, messages
@@ -90,9 +91,9 @@ def _machine(attempt: int = 0, team: Sequence[int] = (), **settings: Any) -> Nod
     expected, may_run = settings.pop("expected", None), settings.pop("may_run", {})
     left = {node: (until, is_silent) for node, (until, is_silent) in may_run.items()}
     if team:
-        nodes = None if expected is None else frozenset(expected)
+        nodes = frozenset((0, 1, 2) if expected is None else expected)
         reasons = dict.fromkeys(left, "lost")
-        settings["team"] = Team(tuple(team), expected=nodes, reasons=reasons, may_run=left)
+        settings["team"] = Team(tuple(team), nodes, reasons=reasons, may_run=left)
     node = Node(**settings)
     if attempt:
         node.machine.state.history = replace(node.machine.state.history, attempt=attempt)
@@ -149,8 +150,8 @@ def _value(node: Node, text: str) -> Any:
         name = node.hello.launcher
         return messages.Ended(status, name, f"{name} exited with {status}", (), last)
 
-    def report(rank: int, **more: Any) -> NodeReport:
-        return NodeReport(rank, 2, __version__, "4.1.4", **more)
+    def report(rank: int, attempt: int = 1, **more: Any) -> NodeReport:
+        return NodeReport(rank, 2, __version__, "4.1.4", history=History(attempt), **more)
 
     names = {
         "end": end,

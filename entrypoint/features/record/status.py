@@ -170,6 +170,13 @@ def ask(run_dir: Path) -> dict[str, Any]:
         pause(_LOOK)
 
 
+def process(run_dir: Path) -> int:
+    """Return the pid of the entrypoint, which `ask` has found there."""
+    recorded = load(record_of(str(run_dir))).process
+    assert recorded is not None  # it has no result
+    return recorded.pid
+
+
 def pause(seconds: float) -> None:
     """Let time pass before the next read: no event announces a change."""
     select.select([], [], [], seconds)

@@ -3,18 +3,21 @@ who may come."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from entrypoint.base.model import NodeReport, Outcome
 from entrypoint.base.phases import Phase
 from entrypoint.base.text import count
 from entrypoint.base.values import dataclass, replace
-from entrypoint.job.failure import lost, unhealthy
+from entrypoint.job.failure import TERMINATED, left, lost, unhealthy
 from entrypoint.job.membership.quorum import Refuse
 from entrypoint.job.membership.roster import Roster
 from entrypoint.job.messages import Met
 from entrypoint.job.state import JobState
 
+# Seconds of an attempt: a node that leaves in them again and again has failed.
+_EARLY = 60.0
 # In these phases, all nodes that are there are needed, spares too.
 _NEEDED = (Phase.KEYS, Phase.SSHD, Phase.ROLL_CALL)
 
@@ -47,6 +50,8 @@ class Participants:
     meets = False
     # Whether a program has failed.
     _has_failed = False
+    # When (seconds) programs started.
+    _began = -math.inf
 
     def __init__(self, state: JobState, roster: Roster) -> None:
         self._state = state
@@ -59,8 +64,10 @@ class Participants:
 
     # -- what happens
 
-    def start(self, places: Sequence[int] | None) -> None:
-        """Programs start. `places`: those whose end is the job's; None: all that are there."""
+    def start(self, places: Sequence[int] | None, now: float) -> None:
+        """Programs start at `now` (seconds). `places`: those whose end is the job's; None: all that
+        are there."""
+        self._began = now
         roster = self._roster
         nodes = roster.working if places is None else [roster.team.nodes[it] for it in places]
         # Without a roll call, other nodes do not report.
@@ -90,6 +97,16 @@ class Participants:
         del self._state.peers[node]
         return GoOn(self._state.topology.working)
 
+    def depart(self, node: int, now: float) -> Outcome:
+        """A node leaves. Return the attempt's outcome: a failure if the node leaves one attempt
+        after the other, soon after the start."""
+        roster, name = self._roster, self._state.topology.name(node)
+        is_early = node in roster.team.left and now - self._began < _EARLY
+        again = "it was told to stop soon after the start, again"
+        outcome = lost(name, again) if is_early else left(name)
+        roster.depart(node, outcome.reason)
+        return outcome
+
     def arrive(self, node: int, report: NodeReport) -> TakeIn | Refuse | None:
         """A node answers after the roll call."""
         return None
@@ -107,6 +124,13 @@ class Participants:
     def needs(self, node: int) -> bool:
         """Return whether the job needs this node now."""
         return True
+
+    def may_leave(self, status: int) -> bool:
+        """Return whether the job goes on in another attempt without a node that was told to stop by
+        the signal of this status."""
+        state, restarts = self._state, self._state.spec.restarts
+        is_followed = (restarts.most or self._least) and state.history.leaves < restarts.leaves
+        return bool(is_followed) and status == TERMINATED and not state.stop
 
     def is_short(self) -> bool:
         """Return whether fewer nodes have met than the job needs."""
@@ -133,7 +157,7 @@ class Participants:
         """Return whether the others go on if this node is lost."""
         return not self.needs(node)
 
-    def can_turn_away(self, node: int, is_stop: bool) -> bool:
+    def can_turn_away(self, node: int) -> bool:
         """Return whether the others go on if this node has failed, or was told to stop."""
         return not self.needs(node)
 
@@ -158,7 +182,7 @@ class SpareParticipants(Participants):
     def fail_late(self, node: int, problem: str) -> End | None:
         """If it works, a spare may take its place in the next attempt."""
         state, roster = self._state, self._roster
-        is_last = state.history.attempt > state.spec.restarts.most
+        is_last = state.history.attempt >= state.history.attempts(state.spec.restarts.most)
         is_now = not state.is_calling and state.outcome is None
         if is_last or not is_now or node == state.me or not roster.works(node):
             return None
@@ -206,10 +230,10 @@ class ElasticParticipants(Participants):
         is_asked_first = state.phase is Phase.INQUIRY and inquiry and not inquiry.instead
         return bool(is_asked_first) and len(self._roster.here - {node}) >= self._least
 
-    def can_turn_away(self, node: int, is_stop: bool) -> bool:
+    def can_turn_away(self, node: int) -> bool:
         """Return whether it has not met the others, and they go on."""
         is_running = self._state.has_started and self._state.outcome is None
-        return not is_stop and is_running and not self.counts(node)
+        return is_running and not self.counts(node)
 
     def arrive(self, node: int, report: NodeReport) -> TakeIn | Refuse | None:
         has_started = self._state.has_started

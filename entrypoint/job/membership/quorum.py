@@ -83,7 +83,7 @@ class Quorum:
         """A node has answered, this one included; what it said before is void."""
         self._roster.report(report)
         self._gates.pop(report.rank, None)
-        if report.attempt > 1:
+        if report.history.attempt > 1:
             earlier = self._roster.earlier
             earlier.hear(self._began, earlier.clock(now - report.leader_lost))
         if report.checking and self._state.is_calling:
@@ -127,8 +127,7 @@ class Quorum:
         nodes, stop, team = len(self._topology.nodes), self._state.stop, self._roster.team
         if stop:
             until = self._began + rejoin(nodes)
-            expected = range(nodes) if team.expected is None else team.expected
-            are_here = self._roster.here.issuperset(expected)
+            are_here = self._roster.here.issuperset(team.expected)
             return Refuse(stop) if are_here or now >= until else Wait(until)
         if now >= self._limit:  # nobody has more time to join
             self._goes_at = min(self._goes_at, now)
@@ -165,7 +164,7 @@ class Quorum:
 
     def _awaits_others(self) -> bool:
         """Return whether those that are missing have time to join, if the others are enough."""
-        return True
+        return not self._roster.absent().issubset(self._roster.team.left)
 
     def _awaits_gates(self) -> bool:
         """Return whether the result of a gate is awaited before the start."""
@@ -215,8 +214,7 @@ class SpareQuorum(Quorum):
     def expects(self, node: int) -> bool:
         """One that was lost in an earlier attempt, and has been replaced, may be another job's by
         now."""
-        expected = self._roster.team.expected
-        return expected is None or node in expected
+        return node in self._roster.team.expected
 
     def _has_enough(self) -> bool:
         return 1 + len(self._state.peers) >= self._topology.working

@@ -20,14 +20,18 @@ class Roster:
     asked: Set[int] = frozenset()
     # Nodes that were there when the outcome was known.
     _present: Set[int] = frozenset()
+    # Who works: changed by `seat` and by what is held against nodes.
+    team: Team
 
     def __init__(self, state: JobState, team: Team | None) -> None:
         self._state = state
         self.seat(team or Team.planned(state.topology))
         self.earlier = EarlierAttempts(state, self.team.may_run)
         self._own = state.plan.members.reports[state.me]  # this node's report
-        # Nodes that were lost after the roll call, and why.
+        # Nodes that were lost after the roll call, or have left, and why.
         self.losses: dict[int, str] = {}
+        # Nodes on which nothing runs any more.
+        self._stopped: set[int] = set()
 
     def works(self, node: int) -> bool:
         """Return whether this node works, and is no spare."""
@@ -63,6 +67,7 @@ class Roster:
     def report(self, report: NodeReport) -> None:
         """A node reports of itself, this one included; what it said before is void."""
         self.losses.pop(report.rank, None)
+        self._stopped.discard(report.rank)
         if report.rank == self._state.me:
             self._own = report
         else:
@@ -86,12 +91,21 @@ class Roster:
     def lose(self, node: int, why: str, now: float) -> None:
         """A node is lost after the roll call. `why`: "" if that is not held against it."""
         state, works = self._state, self.works(node)
-        if state.has_started and works:
+        if state.has_started and works and node not in self._stopped:
             self.earlier.lose(node, now)
         if why:
             self.losses[node] = why
             if state.outcome is None and works:
                 self.replace_next(node, why)
+
+    def stop(self, node: int) -> None:
+        """A node has ended all that it ran."""
+        self._stopped.add(node)
+
+    def depart(self, node: int, why: str) -> None:
+        """A node was told to stop, and leaves the job to the others."""
+        self.losses[node] = why
+        self.team = self.team.leave(node, why)
 
     def note_present(self) -> None:
         """The outcome is known: those that are there now are expected in the next attempt."""
@@ -115,7 +129,4 @@ class Roster:
     def next_team(self) -> Team:
         """Return the team as this attempt leaves it, for the next one."""
         team = self.team.without(self.losses, self._present - self.losses.keys())
-        team = replace(team, may_run=self.earlier.may_run)
-        if stop := self._state.stop:  # all that come in time are to hear of it
-            return replace(team, stop=stop, expected=None)
-        return team
+        return replace(team, may_run=self.earlier.may_run)

@@ -3,7 +3,7 @@ each node."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Set
 
 from entrypoint.base.cause import REASON, Exclusion
 from entrypoint.base.errors import HostError
@@ -31,33 +31,39 @@ class Team:
     """
 
     nodes: tuple[int, ...]
+    # Who was there when the last attempt ended, or all: only these are waited for.
+    expected: Set[int]
     faults: Mapping[int, int] = field(default_factory=dict)
     # Nodes that were replaced, or will be, and why.
     reasons: Mapping[int, str] = field(default_factory=dict)
-    # Who was there when the last attempt ended: only these are waited for. None: all.
-    expected: Collection[int] | None = None
+    # Those of them that have left, in this attempt or the last one.
+    left: Set[int] = frozenset()
     # As in earlier.EarlierAttempts.
     may_run: Mapping[int, tuple[float, bool]] = field(default_factory=dict)
-    # A stop of the job that the other nodes have not heard of.
-    stop: Outcome | None = None
 
     @classmethod
     def planned(cls, topology: Topology) -> Team:
         """Return the team of the first attempt: the first nodes."""
-        return cls(tuple(range(topology.working)))
+        return cls(tuple(range(topology.working)), frozenset(range(len(topology.nodes))))
 
     def lose(self, node: int, reason: str) -> Team:
         """Return the team after the loss of a node, which the next attempt replaces."""
         return replace(self, reasons={**self.reasons, node: reason})
 
-    def without(self, lost: Mapping[int, str], there: Collection[int]) -> Team:
+    def leave(self, node: int, reason: str) -> Team:
+        """Return the team that does without a node, which was told to leave, and is not waited
+        for."""
+        team = self.lose(node, reason)
+        return replace(team, expected=self.expected - {node}, left=self.left | {node})
+
+    def without(self, lost: Mapping[int, str], there: Set[int]) -> Team:
         """Return the team that the next attempt begins with. `lost`: nodes that were lost, also
         while this one ended, and why; `there`: the others."""
         team = self
         for node, reason in lost.items():
             if node in self.nodes and node not in self.reasons:
                 team = team.lose(node, reason)
-        return replace(team, expected=frozenset(there))
+        return replace(team, expected=there, left=self.left & lost.keys())
 
     def blame(self, topology: Topology, outcome: Outcome) -> Team:
         """Return the team after an attempt that failed."""
@@ -88,10 +94,7 @@ class Team:
         """Return whether the roll call waits for others than those that are here, if they are
         enough: for those that are expected, and for one that may work rather than one that was
         replaced."""
-        expected = (
-            {node.rank for node in topology.nodes} if self.expected is None else self.expected
-        )
-        if not all(node in here for node in expected):
+        if not all(node in here for node in self.expected):
             return True
         if sum(node not in self.reasons for node in ready) >= len(self.nodes):
             return False
