@@ -82,6 +82,11 @@ def kill(name: str) -> None:
             raise
 
 
+def stop(name: str) -> None:
+    """End a container as `docker stop` does: SIGTERM, and 10 s."""
+    container(name).stop()
+
+
 def inspect(name: str) -> dict[str, Any]:
     answer: dict[str, Any] = container(name).attrs
     return answer

@@ -44,6 +44,14 @@ def places(job: Cluster) -> list[tuple[str, str]]:
     )
 
 
+def running(job: Cluster, launcher: str) -> Cluster:
+    """Start it, and wait until all ranks but that of the spare are up."""
+    for rank in range(job.nodes):
+        start(job, rank, launcher)
+    until(lambda: len(places(job)) == job.nodes - 1, "the ranks are up")
+    return job
+
+
 def results(job: Cluster, ranks: list[int]) -> list[dict[str, object]]:
     files = [job.folder / f"n{rank}-state.json" for rank in ranks]
     return [json.loads(file.read_text())["result"] for file in files]
@@ -51,10 +59,7 @@ def results(job: Cluster, ranks: list[int]) -> list[dict[str, object]]:
 
 @pytest.mark.promise("a lost node is replaced by a spare in the next attempt")
 def test_a_spare_takes_the_place_of_a_lost_node(cluster: Make) -> None:
-    job = cluster(4, slots=1)
-    for rank in range(4):
-        start(job, rank, "mpirun")
-    until(lambda: len(places(job)) == 3, "three ranks up")
+    job = running(cluster(4, slots=1), "mpirun")
     assert places(job) == [("0", "0"), ("1", "1"), ("2", "2")], job.both()
     assert "this node waits as a spare" in job.err(3), job.both()
     job.signal(1, signal.SIGKILL)
@@ -75,10 +80,7 @@ def test_a_spare_takes_the_place_of_a_lost_node(cluster: Make) -> None:
 
 @pytest.mark.control("a lost node is replaced by a spare in the next attempt")
 def test_without_a_loss_the_spare_waits_and_ends_with_the_job(cluster: Make) -> None:
-    job = cluster(3, slots=1)
-    for rank in range(3):
-        start(job, rank, "mpirun")
-    until(lambda: len(places(job)) == 2, "two ranks up")
+    job = running(cluster(3, slots=1), "mpirun")
     (job.folder / "over").touch()
     assert job.ends() == {0: 0, 1: 0, 2: 0}, job.both()
     assert places(job) == [("0", "0"), ("1", "1")], job.both()
@@ -94,10 +96,7 @@ def leave(job: Cluster, rank: int) -> int:
 @pytest.mark.promise("a worker that is told to stop leaves, and the others go on")
 @pytest.mark.parametrize("launcher", ["mpirun", "plain"])
 def test_a_worker_leaves_and_a_spare_takes_its_place(cluster: Make, launcher: str) -> None:
-    job = cluster(4, slots=1)
-    for rank in range(4):
-        start(job, rank, launcher)
-    until(lambda: len(places(job)) == 3, "three ranks up")
+    job = running(cluster(4, slots=1), launcher)
     if launcher == "mpirun":
         job.signal(1, signal.SIGTERM)
     else:
@@ -112,13 +111,10 @@ def test_a_worker_leaves_and_a_spare_takes_its_place(cluster: Make, launcher: st
 
 @pytest.mark.control("a worker that is told to stop leaves, and the others go on")
 def test_worker_0_cannot_leave(cluster: Make) -> None:
-    job = cluster(3, slots=1)
-    for rank in range(3):
-        start(job, rank, "plain")
-    until(lambda: len(places(job)) == 2, "two ranks up")
+    job = running(cluster(3, slots=1), "plain")
     assert leave(job, 0) == 64, job.both()
-    job.signal(1, signal.SIGTERM)
-    job.signal(0, signal.SIGTERM)
+    for rank in (1, 0):
+        job.signal(rank, signal.SIGTERM)
     assert job.ends() == {0: 143, 1: 143, 2: 143}, job.both()
 
 
@@ -157,6 +153,14 @@ def started(job: Cluster) -> set[str]:
     return {node for _, what, node in times(job) if what == "start"}
 
 
+def all_saving(job: Cluster) -> Cluster:
+    """Start it on three nodes, and wait until two ranks are up."""
+    for rank in reversed(range(3)):
+        saving(job, rank)
+    until(lambda: started(job) == {"0", "1"}, "two ranks up")
+    return job
+
+
 def overlap(job: Cluster) -> float:
     """Seconds for which the rank of node 1 in the first attempt ran beside one of the second."""
     ends = (when for when, what, node in times(job) if (what, node) == ("end", "1"))
@@ -171,10 +175,7 @@ def test_the_next_attempt_starts_when_the_ranks_of_the_last_one_have_ended(
 ) -> None:
     """Worker-0 is killed and comes back at once, or all sshd of worker-1 are, while its rank needs
     8 s to save."""
-    job = cluster(3, slots=1)
-    for rank in reversed(range(3)):
-        saving(job, rank)
-    until(lambda: started(job) == {"0", "1"}, "two ranks up")
+    job = all_saving(cluster(3, slots=1))
     if "sshd" in fault:
         kill_sshd(job, 1)
     if "worker-0" in fault:
@@ -192,10 +193,7 @@ def test_the_next_attempt_starts_when_the_ranks_of_the_last_one_have_ended(
 @pytest.mark.promise("ranks of two attempts never run at the same time")
 def test_a_new_worker_0_waits_for_an_old_one_that_fell_silent(cluster: Make) -> None:
     """It may only be cut off, and run its own rank until it has noticed that."""
-    job = cluster(3, slots=1)
-    for rank in reversed(range(3)):
-        saving(job, rank)
-    until(lambda: started(job) == {"0", "1"}, "two ranks up")
+    job = all_saving(cluster(3, slots=1))
     job.signal(0, signal.SIGSTOP)
     until(lambda: all("is over" in job.err(rank) for rank in (1, 2)), "the others' ends")
     job.signal(0, signal.SIGKILL)

@@ -24,6 +24,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from entrypoint import __version__
 from entrypoint.base.errors import ConfigError
+from entrypoint.base.history import FIRST
 from entrypoint.base.model import Node, NodeReport
 from entrypoint.job import events, messages
 from entrypoint.output.log import Callbacks, Logger
@@ -112,7 +113,7 @@ class Peer(paramiko.ServerInterface):
             self.asked.append(json.loads(channel.recv(65536)))
             channel.sendall(codec.pack(messages.HostsWanted()))
             self.asked.append(json.loads(channel.recv(65536)))
-        info = messages.NodeInfo(1, "", __version__, time.time(), 1, None, None, ())
+        info = messages.NodeInfo(1, "", __version__, time.time(), FIRST, None, None, ())
         with contextlib.suppress(OSError, EOFError):  # the caller may have left
             channel.sendall(codec.pack(info))
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.containers import kill
+from tests.containers import exit_code, kill, stop
 from tests.faults.faultjob import Job, Make
 from tests.restarts.train import EVERY, reference
 from tests.waits import until
@@ -41,7 +41,7 @@ def begin(make: Make, folder: Path) -> Begin:
             "ENTRYPOINT_TIMEOUTS_PEERS": "120",
             "ENTRYPOINT_TIMEOUTS_GRACE": "5",
         }
-        python = ["python3"] if launcher == "mpirun" else []
+        python = ["python3"] if launcher != "torchrun" else []
         words = [*python, "train.py", "/shared", str(STEPS), str(PAUSE)]
         job.start(*words, env=env, options={"": mounts})
         return job
@@ -70,15 +70,19 @@ def agree(job: Job) -> None:
         assert loss == pytest.approx(wanted[step], rel=1e-9), (step, job.logs())
 
 
-@pytest.mark.parametrize("launcher", ["mpirun", "torchrun"])
+@pytest.mark.parametrize("ends", [kill, stop])
+@pytest.mark.parametrize("launcher", ["mpirun", "torchrun", "plain"])
 @pytest.mark.promise(
     "with a spare, a lost worker costs no more than the steps since the checkpoint"
 )
-def test_the_spare_takes_the_place_of_a_killed_worker(begin: Begin, launcher: str) -> None:
+@pytest.mark.promise("a worker that is told to stop leaves, and the others go on")
+def test_the_spare_takes_the_place_of_a_worker_that_is_killed_or_leaves(
+    begin: Begin, launcher: str, ends: Callable[[str], object]
+) -> None:
     job = begin(launcher)
     until(lambda: any(step > 2 * EVERY for step, _ in losses(job)), "it trains")
     assert {host for _, host, _, _ in starts(job)} == {*HOSTS[:WORKING]}, job.logs()
-    kill(job.boxes[LOST])
+    ends(job.boxes[LOST])
     survivors = [host for host in HOSTS if host != LOST]
     # The killed container's own status and time say nothing about the job's.
     assert job.ends(SECONDS, survivors) == dict.fromkeys(survivors, 0), job.logs()
@@ -89,8 +93,9 @@ def test_the_spare_takes_the_place_of_a_killed_worker(begin: Begin, launcher: st
     (first,) = {step for *_, step in again}
     assert first >= 2 * EVERY, job.logs()
     assert first % EVERY == 0
-    log = job.log("worker-0")
-    assert re.search(rf"EP623 worker-4 takes the place of {LOST}: EP602 {LOST} is lost", log), log
+    says = f"EP602 {LOST} is lost" if ends is kill else f"EP611 {LOST} leaves"
+    assert f"EP623 worker-4 takes the place of {LOST}: {says}" in job.log("worker-0"), job.logs()
+    assert exit_code(job.boxes[LOST]) == (137 if ends is kill else 143), job.logs()
 
 
 @pytest.mark.control(

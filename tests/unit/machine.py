@@ -29,7 +29,7 @@ WELL = {"status": 0, "what": "mpirun", "reason": "mpirun exited with 0", "tail":
 SAMPLES = {
     type(each): each
     for each in (
-        messages.NodeInfo(1, "", __version__, 0.0, 1, None, None, ()),
+        messages.NodeInfo(1, "", __version__, 0.0, History(), None, None, ()),
         messages.Taken(messages.TAKEN),
         messages.HostsWanted(),
         messages.Reject("a", "b", "c"),

@@ -272,7 +272,7 @@ def test_one_node_is_alone() -> None:
 # The timeline, from made-up events and actions
 
 HELLO = messages.Hello("1", (), 1, "plain", {}, 15.0, "a", "", "token")
-NODE_INFO = messages.NodeInfo(1, "", "1", 0.0, 1, None, None, ())
+NODE_INFO = messages.NodeInfo(1, "", "1", 0.0, History(), None, None, ())
 RELEASE = messages.Release(0, "", False, False)
 
 

@@ -113,12 +113,6 @@ def test_a_leader_that_has_replaced_another_waits_for_what_that_may_have_started
     assert node.is_prepared
 
 
-def test_what_may_run_is_remembered_by_the_next_attempt() -> None:
-    node = succeeding(1, 2)
-    may_run = node.machine.membership.roster.next_team().may_run
-    assert {node: until for node, (until, _) in may_run.items() if node} == {1: 1050.0, 2: 1050.0}
-
-
 @pytest.mark.parametrize(("silent", "is_lost"), [(0.0, False), (14.0, False), (19.0, True)])
 def test_a_worker_knows_whether_it_has_lost_its_leader_in_silence(
     silent: float, is_lost: bool

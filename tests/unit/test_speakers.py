@@ -16,9 +16,9 @@ LATER = {messages.NodeInfo, messages.Taken, messages.HostsWanted, messages.Rejec
 LATER |= {messages.Checking, messages.Checked}
 NO_RANKS = {messages.RankStart, messages.RankEnd, messages.DaemonStarted, messages.Daemon}
 NO_RANKS |= {messages.Limit}
-NO_JOB = NO_RANKS - {messages.Daemon} | {messages.Ended, messages.Met, messages.Diagnosis}
-NO_JOB |= {messages.Steps, messages.RankStacks, messages.Progressed, messages.Grew}
 OTHERS = {messages.RankEnd, messages.Steps, messages.RankStacks}  # of a rank that has not started
+NO_JOB = {messages.Ended, messages.Met, messages.Diagnosis, messages.Progressed, messages.Grew}
+NO_JOB |= NO_RANKS - {messages.Daemon} | OTHERS
 REFUSED = {
     "mpirun": LATER | OTHERS | {messages.Ended, messages.Met, messages.Reply},
     "hydra": LATER | OTHERS | {messages.Ended, messages.Met, messages.Reply},
