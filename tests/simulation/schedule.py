@@ -462,11 +462,10 @@ def _leaving(random: Random, schedule: Schedule) -> Schedule:
         return schedule
     nodes = random.choice((2, 3, 3, 4, 5))
     kind = random.choice(("spares", "elastic", "fixed")) if nodes > 2 else "fixed"
-    begun = 3.0 if kind == "elastic" else 1.0
     faults = []
     for _ in range(random.choice((1, 1, 2, 3))):
         back = random.choice((0.0, 1.0, 5.0)) if kind != "fixed" else random.choice((0.1, 1.0, 5.0))
-        at, node = random.uniform(0, begun + 25), random.randrange(1, nodes)
+        at, node = random.uniform(0, 28), random.randrange(1, nodes)
         faults.append(Fault(at, random.choice(("stop", "stop", "stop", "twice")), node, back))
     more = random.random()
     if more < 0.3:
