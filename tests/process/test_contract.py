@@ -28,7 +28,7 @@ REMOVED = {
     "flags": {"deploy --patch", "local --late-dns", "report --otel"},
     "messages": {
         "EP014 71", "EP023 78", "EP040 78", "EP041 69", "EP114 warning", "EP617 warning", "EP810 65",
-        "EP811 65",
+        "EP811 65", "EP611 129 130 131 143",  # and 75, of an attempt
     },
     "json": {
         f"plan of {plan}.settings.{field}.{key}"
