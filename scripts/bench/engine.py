@@ -183,13 +183,15 @@ def create_job(
     ]
 
 
-def finish(engine: Engine, names: Sequence[str], seconds: float = 200) -> Job:
+def finish(
+    engine: Engine, names: Sequence[str], seconds: float = 200, ends: Sequence[int] = (0,)
+) -> Job:
     """Start the containers, worker-0 first, wait for their ends, and remove them. Raises Failed or
-    TimeoutError unless all end with 0."""
+    TimeoutError unless each `ends` so."""
     try:
         docker("start", *names, timeout=300)
         wait(*names, timeout=seconds)
-        if codes := {exit_code(name) for name in names} - {0}:
+        if codes := {exit_code(name) for name in names}.difference(ends):
             raise Failed(f"exit statuses {codes}: {tail(logs(names[0]))}")
         begun, ended = (list(map(at, names)) for at in (started_at, finished_at))
         return Job(max(begun), ended[0], max(ended), logs(names[0], stderr=False))

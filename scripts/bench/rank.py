@@ -1,6 +1,7 @@
 """A rank of a benchmark's job: prints its node, and the time. With a node's name, the first attempt
-of a job with restarts ends by the death of that node's rank, which prints when. It imports next to
-nothing, since the ranks of all nodes share the cores of one machine."""
+of a job with restarts ends by the death of that node's rank, which prints when; with `leaves`
+behind it, that node gets SIGTERM instead. It imports next to nothing, since the ranks of all
+nodes share the cores of one machine."""
 
 import os
 import sys
@@ -18,4 +19,5 @@ if __name__ == "__main__":
         dies = os.uname().nodename == sys.argv[1]
         time.sleep(2 if dies else 600)  # until all others run
         say("killed")
-        os.kill(os.getpid(), 9)
+        os.kill(*((1, 15) if "leaves" in sys.argv else (os.getpid(), 9)))
+        time.sleep(600)

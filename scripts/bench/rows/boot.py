@@ -100,12 +100,16 @@ def _torchrun_by_toolkit(table: Table, tree: Tree, nodes: int, network: str) -> 
 
 
 def restart(table: Table) -> None:
-    """4 and 16 nodes: from the death of a rank until every rank runs again."""
+    """4 and 16 nodes: from the death of a rank until every rank runs again; 4 nodes and a spare:
+    from SIGTERM to a worker until every rank runs on the others."""
     for nodes in table.sizes(4, 16):
         network, units = table.engine.network(), {f"{nodes} nodes, a rank is killed": "s"}
         for _ in range(table.runs):
             for tree in table.trees:
                 table.take(units, tree.way, _restarted, table, tree, nodes, network)
+    network, units = table.engine.network(), {"4 nodes and a spare, one leaves": "s"}
+    for _ in range(table.runs):
+        table.take(units, table.trees[0].way, _left, table, table.trees[0], 4, network)
 
 
 def _restarted(table: Table, tree: Tree, nodes: int, network: str) -> tuple[float, ...]:
@@ -117,6 +121,15 @@ def _restarted(table: Table, tree: Tree, nodes: int, network: str) -> tuple[floa
         raise Failed("no rank was killed")
     at, _, again = after.partition("\n")
     return (max(_ranks(again, nodes)) - float(at),)
+
+
+def _left(table: Table, tree: Tree, nodes: int, network: str) -> tuple[float, ...]:
+    env, last = job_env(RESTARTS="1", SPARES="1"), f"node-{nodes - 1}"
+    words = (tree.image, nodes + 1, network, "python3", _SCRIPT, last, "leaves")
+    job = finish(table.engine, create_job(table.engine, *words, env=env), ends=(0, 143))
+    at, _, again = job.out.partition("killed ")[2].partition("\n")
+    # the spare has the place of the node that has left
+    return (max(_ranks(again.replace(f"node-{nodes} ", f"{last} "), nodes)) - float(at),)
 
 
 BOOT = Row(
@@ -141,5 +154,6 @@ RESTART = Row(
     (
         Goal("4 nodes, a rank is killed", "value", 0.8),
         Goal("16 nodes, a rank is killed", "value", 1.5),
+        Goal("4 nodes and a spare, one leaves", "value", 1.5),
     ),
 )  # fmt: skip
