@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import signal
 
@@ -11,11 +12,10 @@ from entrypoint.cli.parser import RUN_DIR, Command
 from entrypoint.output.log import Logger
 
 _LOOK = 0.2  # seconds between two reads of the record
-_OVER = ("released", "ended")
 
 COMMAND = Command(
     "have this node leave the job: its ranks save, and the others go on without it",
-    options=("--wait  return when nothing of the job runs here any more", RUN_DIR),
+    options=("--wait  return when the entrypoint here has ended", RUN_DIR),
     is_of_job=False,
     details=""" For the
 notice of a spot machine or a maintenance, and for a preStop hook. It does what SIGTERM to the
@@ -33,7 +33,7 @@ def act(args: argparse.Namespace, log: Logger) -> int:
 
     run_dir = status.find(args.run_dir)
     state = status.ask(run_dir)
-    if state["phase"] in _OVER:
+    if "status" in state:
         return 0
     if state.get("node") == state.get("nodes", [state])[0].get("node"):
         raise UsageError(
@@ -41,7 +41,11 @@ def act(args: argparse.Namespace, log: Logger) -> int:
             "the other nodes are started from here",
             "stop the job: send SIGTERM to its entrypoint",
         )
-    os.kill(status.process(run_dir), signal.SIGTERM)
-    while args.wait and status.ask(run_dir)["phase"] not in _OVER:
+    process = status.process(run_dir)
+    # A second SIGTERM would end the job.
+    with contextlib.suppress(FileExistsError):
+        os.close(os.open(run_dir / f"leaving-{process.started}", os.O_CREAT | os.O_EXCL, 0o600))
+        os.kill(process.pid, signal.SIGTERM)
+    while args.wait and "status" not in status.ask(run_dir):
         status.pause(_LOOK)
     return 0

@@ -283,7 +283,8 @@ class Leader(Machine):
         members = self._participants
         if not self.state.is_calling and members.may_leave(own.status):
             outcome = members.depart(node, self._scheduler.now)
-            self._log(outcome.reason)
+            if self.outcome is None:
+                self._log(outcome.reason)
             self._decide(outcome)
         elif self.state.has_started or node in self._roster.asked:
             self._stop(own)

@@ -40,9 +40,8 @@ class RollCall(Part):
         report."""
         self._began = self._scheduler.now
         self._quorum.begin(own, self._began)
-        left = self._membership.roster.team.left
         for node in self._topology.peers:
-            self._miss(node, "it has left" if node.rank in left else "not reached yet")
+            self._miss(node, "not reached yet")
             self._scheduler.act(actions.Call(node.rank))
         # mpirun's daemons connect back to this node by its name.
         self._scheduler.act(actions.Resolve((self._topology.me,)))

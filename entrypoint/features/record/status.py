@@ -170,11 +170,11 @@ def ask(run_dir: Path) -> dict[str, Any]:
         pause(_LOOK)
 
 
-def process(run_dir: Path) -> int:
-    """Return the pid of the entrypoint, which `ask` has found there."""
+def process(run_dir: Path) -> RecordedProcess:
+    """Return the entrypoint's process, which `ask` has found there."""
     recorded = load(record_of(str(run_dir))).process
     assert recorded is not None  # it has no result
-    return recorded.pid
+    return recorded
 
 
 def pause(seconds: float) -> None:

@@ -99,12 +99,12 @@ class Participants:
 
     def depart(self, node: int, now: float) -> Outcome:
         """A node leaves. Return the attempt's outcome: a failure if the node leaves one attempt
-        after the other, soon after the start."""
+        after the other, each soon after the start."""
         roster, name = self._roster, self._state.topology.name(node)
-        is_early = node in roster.team.left and now - self._began < _EARLY
-        again = "it was told to stop soon after the start, again"
-        outcome = lost(name, again) if is_early else left(name)
-        roster.depart(node, outcome.reason)
+        is_early, again = now - self._began < _EARLY, roster.team.left.get(node, False)
+        why = "it was told to stop soon after the start, again"
+        outcome = lost(name, why) if is_early and again else left(name)
+        roster.depart(node, outcome.reason, is_early)
         return outcome
 
     def arrive(self, node: int, report: NodeReport) -> TakeIn | Refuse | None:

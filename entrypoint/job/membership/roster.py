@@ -102,10 +102,11 @@ class Roster:
         """A node has ended all that it ran."""
         self._stopped.add(node)
 
-    def depart(self, node: int, why: str) -> None:
-        """A node was told to stop, and leaves the job to the others."""
+    def depart(self, node: int, why: str, is_early: bool) -> None:
+        """A node was told to stop, and leaves the job to the others. `is_early`: soon after the
+        start."""
         self.losses[node] = why
-        self.team = self.team.leave(node, why)
+        self.team = self.team.leave(node, why, is_early)
 
     def note_present(self) -> None:
         """The outcome is known: those that are there now are expected in the next attempt."""

@@ -36,8 +36,8 @@ class Team:
     faults: Mapping[int, int] = field(default_factory=dict)
     # Nodes that were replaced, or will be, and why.
     reasons: Mapping[int, str] = field(default_factory=dict)
-    # Those of them that have left, in this attempt or the last one.
-    left: Set[int] = frozenset()
+    # Those of them that have left, in this attempt or the last one; whether soon after the start.
+    left: Mapping[int, bool] = field(default_factory=dict)
     # As in earlier.EarlierAttempts.
     may_run: Mapping[int, tuple[float, bool]] = field(default_factory=dict)
 
@@ -50,11 +50,11 @@ class Team:
         """Return the team after the loss of a node, which the next attempt replaces."""
         return replace(self, reasons={**self.reasons, node: reason})
 
-    def leave(self, node: int, reason: str) -> Team:
+    def leave(self, node: int, reason: str, is_early: bool) -> Team:
         """Return the team that does without a node, which was told to leave, and is not waited
         for."""
-        team = self.lose(node, reason)
-        return replace(team, expected=self.expected - {node}, left=self.left | {node})
+        left = {**self.left, node: is_early}
+        return replace(self.lose(node, reason), expected=self.expected - {node}, left=left)
 
     def without(self, lost: Mapping[int, str], there: Set[int]) -> Team:
         """Return the team that the next attempt begins with. `lost`: nodes that were lost, also
@@ -63,7 +63,8 @@ class Team:
         for node, reason in lost.items():
             if node in self.nodes and node not in self.reasons:
                 team = team.lose(node, reason)
-        return replace(team, expected=there, left=self.left & lost.keys())
+        left = {node: early for node, early in self.left.items() if node in lost}
+        return replace(team, expected=there, left=left)
 
     def blame(self, topology: Topology, outcome: Outcome) -> Team:
         """Return the team after an attempt that failed."""
