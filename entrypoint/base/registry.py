@@ -26,8 +26,7 @@ def _package(kind: str) -> ModuleType:
 
 def _rows(kind: str) -> Mapping[str, ModuleType]:
     """Adapters that are no more than a row of data."""
-    made: Mapping[str, ModuleType] = getattr(_package(kind), "rows", dict)()
-    return made
+    return dict(getattr(_package(kind), "rows", dict)())
 
 
 def names(kind: str) -> list[str]:

@@ -25,6 +25,7 @@ a user has added, is always loaded, and ranks with those of the first line.
 
 from __future__ import annotations
 
+from functools import cache
 from types import ModuleType
 
 with open(f"{__path__[0]}/index.tsv", encoding="utf-8") as _file:
@@ -37,6 +38,7 @@ FILES = tuple(dict.fromkeys(file for row in _ROWS for file in row[3].split()))
 SCRIPTS = dict(row[4].split() for row in _ROWS if row[4])
 
 
+@cache
 def rows() -> dict[str, ModuleType]:
     """Return the platforms of variables.tsv, each as the module that it could be."""
     with open(f"{__path__[0]}/variables.tsv", encoding="utf-8") as file:
