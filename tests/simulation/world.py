@@ -319,7 +319,7 @@ class Container:
             self._leave()
 
     def come_back(self) -> None:
-        """Another container is started in the place of one that has left."""
+        """Another container is started instead of one that has left."""
         if self.machine is None and not self.killed:
             self.killed, self.stops, self.team, self.returns = False, 0, None, 0.0
             self.has_started = self.measured = self.between = False
