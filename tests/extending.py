@@ -105,7 +105,7 @@ from pathlib import Path
 import pytest
 from tests.unit import test_registry, {module} as tests
 test_registry.test_every_adapter_has_cases("{kind}")
-test_registry.test_every_adapter_keeps_its_promise("{kind}", [])
+test_registry.test_every_adapter_keeps_its_promise("{kind}")
 cases = next(mark.args[1] for mark in tests.{test}.pytestmark if mark.name == "parametrize")
 for case in cases:
     values = case.values if hasattr(case, "values") else (case,)

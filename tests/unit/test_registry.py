@@ -20,6 +20,7 @@ from tests.unit.cases import ROOT
 
 PACKAGE = Path(platforms.__file__).parents[1]
 DEPLOY = Path(deploy.__file__).parent
+PROMISES = {"platforms": "read", "devices": "device", "launchers": "plan", "deploy": "render"}
 ADAPTER = """
 def matches(facts):
     return "{mark}" in facts.env
@@ -44,7 +45,7 @@ def more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
             del sys.modules[name]
 
 
-@pytest.mark.parametrize("kind", ["platforms", "devices", "launchers", "deploy"])
+@pytest.mark.parametrize("kind", PROMISES)
 def test_names_are_the_folder(kind: str) -> None:
     files = [
         path.stem
@@ -56,20 +57,17 @@ def test_names_are_the_folder(kind: str) -> None:
     assert files
 
 
-@pytest.mark.parametrize(
-    ("kind", "function"),
-    [("platforms", "read"), ("devices", "device"), ("launchers", "plan"), ("deploy", "render")],
-)
-def test_every_adapter_keeps_its_promise(kind: str, function: str) -> None:
+@pytest.mark.parametrize("kind", PROMISES)
+def test_every_adapter_keeps_its_promise(kind: str) -> None:
     for name in registry.names(kind):
         module = registry.load(kind, name)
         if kind == "platforms" and name in platforms.rows():
             assert module.HOSTS, name
         else:
-            assert callable(getattr(module, function, None)), f"{kind}/{name}"
+            assert callable(getattr(module, PROMISES[kind], None)), f"{kind}/{name}"
 
 
-@pytest.mark.parametrize("kind", ["platforms", "devices", "launchers", "deploy"])
+@pytest.mark.parametrize("kind", PROMISES)
 def test_every_adapter_has_cases(kind: str) -> None:
     assert sorted(
         {case.parent.name for case in (ROOT / kind).glob("*/*") if any(case.iterdir())}
