@@ -8,35 +8,41 @@ from __future__ import annotations
 if False:  # only for type checkers: importing it is slow
     from collections.abc import Sequence
 
+
+def _rows(text: str) -> list[list[str]]:
+    """Return the rows of a table, with their cells, which are separated by `|`."""
+    return [[cell.strip() for cell in line.split("|")] for line in text.strip().splitlines()]
+
+
+def table(text: str) -> dict[str, str]:
+    """Return the names in the first cells of a table -> the second cell of their row."""
+    return {name: value for names, value in _rows(text) for name in names.split()}
+
+
 # Launchers in a user's command -> our launcher that replaces them.
-_MPI = {
-    **dict.fromkeys(("mpirun", "mpiexec", "orterun", "prterun", "srun"), "mpirun"),
-    **dict.fromkeys(("mpirun.openmpi", "mpiexec.openmpi"), "mpirun"),
-    **dict.fromkeys(("mpiexec.hydra", "mpiexec.mpich", "mpirun.mpich"), "hydra"),
-}
-_TRAINING = {
-    "torchrun": "torchrun",
-    "accelerate": "accelerate",
-    "accelerate-launch": "accelerate",
-    "deepspeed": "deepspeed",
-    "horovodrun": "mpirun",
-    "msrun": "msrun",
-}
+_MPI = table("""
+    mpirun mpiexec orterun prterun srun mpirun.openmpi mpiexec.openmpi | mpirun
+    mpiexec.hydra mpiexec.mpich mpirun.mpich                           | hydra
+""")
+_TRAINING = table("""
+    torchrun                     | torchrun
+    accelerate accelerate-launch | accelerate
+    deepspeed                    | deepspeed
+    horovodrun                   | mpirun
+    msrun                        | msrun
+""")
 # The boot scripts of platforms' documents, which are rendered from templates/.
 _SCRIPTS = {"torchrun.sh": "torchrun", "torchlaunch.sh": "torchlaunch", "run_mpi.sh": "mpirun"}
 _LAUNCHERS = {**_MPI, **_TRAINING, **_SCRIPTS, "ray": "ray"}
 # Python modules that are launchers: the beginnings of their names.
-_PACKAGES = {
-    "torch.distributed.run": "torchrun",
-    "torch.distributed.launch": "torchrun",
-    "torch.distributed.launcher": "torchrun",
-    "accelerate.commands": "accelerate",
-    "deepspeed.launcher": "deepspeed",
-    "horovod.run": "mpirun",
-    "horovod.runner": "mpirun",
-    "mindspore.parallel.cluster.run": "msrun",
-    "ray.scripts": "ray",
-}
+_PACKAGES = table("""
+    torch.distributed.run torch.distributed.launch torch.distributed.launcher | torchrun
+    accelerate.commands                                                       | accelerate
+    deepspeed.launcher                                                        | deepspeed
+    horovod.run horovod.runner                                                | mpirun
+    mindspore.parallel.cluster.run                                            | msrun
+    ray.scripts                                                               | ray
+""")
 # Launcher -> what it sets for the processes that it starts: the variables in which two jobs differ,
 # that of the job's size, and whether a job of its own has the size 1: torch's is counted in nodes.
 VARIABLES: dict[str, tuple[tuple[str, ...], str, bool]] = {
@@ -55,49 +61,44 @@ SIZES = {
 # The launcher whose command line and variables alone say how many nodes it has: those of others may
 # be in a file.
 WITHOUT_FILE = "torchrun"
-# Programs that start another one: options with a value, and the number of arguments before the
-# program.
-_WRAPPERS: dict[str, tuple[str, int]] = {
-    "env": ("-u --unset -C --chdir", 0),
-    "timeout": ("-s --signal -k --kill-after", 1),
-    "nice": ("-n --adjustment", 0),
-    "nohup": ("", 0),
-    "stdbuf": ("-i -o -e --input --output --error", 0),
-    "setsid": ("", 0),
-    "ionice": ("-c -n --class --classdata", 0),
-    "chrt": ("-T -P -D", 1),
-    "taskset": ("", 1),
-    "numactl": (
-        "-i -p -P -N -C -m -w --interleave --preferred --preferred-many --cpunodebind --physcpubind"
-        " --membind",
-        0,
-    ),
-    "time": ("-f --format -o --output", 0),
-    "xvfb-run": ("-n -s -e -f -p -w --server-num --server-args", 0),
-    "sudo": ("-u -g -C -D --user --group --chdir", 0),
-    "gosu": ("", 1),
-    "su-exec": ("", 1),
-    "tini": ("-p -e", 0),
-    "dumb-init": ("-r --rewrite", 0),
-    "exec": ("-a", 0),  # this and the next one are shell builtins
-    "command": ("", 0),
-    **dict.fromkeys(
-        ("conda run", "mamba run", "micromamba run"), ("-n --name -p --prefix --cwd", 0)
-    ),
-    **dict.fromkeys(
-        ("uv run", "poetry run", "pipenv run", "pixi run"), ("-p --python --with -e", 0)
-    ),
+# Programs that start another one: the number of arguments before the program, and options with a
+# value. The last two rows are shell builtins.
+_WRAPPERS = {
+    name: (valued, int(before))
+    for names, before, valued in _rows("""
+        env                                  | 0 | -u --unset -C --chdir
+        timeout                              | 1 | -s --signal -k --kill-after
+        nice                                 | 0 | -n --adjustment
+        nohup, setsid                        | 0 |
+        stdbuf                               | 0 | -i -o -e --input --output --error
+        ionice                               | 0 | -c -n --class --classdata
+        chrt                                 | 1 | -T -P -D
+        taskset, gosu, su-exec               | 1 |
+        numactl                              | 0 | -i -p -P -N -C -m -w --interleave --preferred \
+            --preferred-many --cpunodebind --physcpubind --membind
+        time                                 | 0 | -f --format -o --output
+        xvfb-run                             | 0 | -n -s -e -f -p -w --server-num --server-args
+        sudo                                 | 0 | -u -g -C -D --user --group --chdir
+        tini                                 | 0 | -p -e
+        dumb-init                            | 0 | -r --rewrite
+        conda run, mamba run, micromamba run | 0 | -n --name -p --prefix --cwd
+        uv run, poetry run, pipenv run       | 0 | -p --python --with -e
+        pixi run                             | 0 | -p --python --with -e
+        exec                                 | 0 | -a
+        command                              | 0 |
+    """)
+    for name in names.split(", ")
 }
 _SHELLS = ("sh", "bash", "dash", "zsh", "ksh")
 _ASK = ("-h", "--help", "-V", "--version")
 _ONE = ("-n", "-np", "--np", "--n", "-c")  # options of an MPI for the number of processes
 # Options with which several launchers form one job, and the values with which they do not.
-_JOINS = {
-    "nnodes": ("1", "1:1"),
-    "num-machines": ("1",),
-    "node-rank": ("0", "-1"),
-    "machine-rank": ("0",),
-}
+_JOINS = table("""
+    nnodes       | 1 1:1
+    num-machines | 1
+    node-rank    | 0 -1
+    machine-rank | 0
+""")
 
 
 def launcher_of(argv: Sequence[str]) -> tuple[str, str]:
@@ -264,4 +265,4 @@ def _joins(argument: str, following: str) -> bool:
     option, has_value, value = argument.lstrip("-").replace("_", "-").partition("=")
     if not argument.startswith("-") or option not in _JOINS:
         return argument.startswith("-") and option == "no-ssh"
-    return (value if has_value else following) not in _JOINS[option]
+    return (value if has_value else following) not in _JOINS[option].split()

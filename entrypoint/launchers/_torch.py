@@ -31,33 +31,32 @@ from entrypoint.launchers._common import (
     refuse_options,
     split_python,
 )
-from entrypoint.launchers._nested import is_python, patterns
+from entrypoint.launchers._nested import is_python, patterns, table
 from entrypoint.spec import HostEntry, JobSpec, carried, for_script, logs
 
 # Options that the launcher sets, and the fields that their values come from.
-SETTLED = {
-    "nnodes": "hosts",
-    "node_rank": "node_rank",
-    "nproc_per_node": "slots",
-    "master_addr": "hosts",
-    "master_port": "port",
-    "local_addr": "hosts",
-    "standalone": "one host in hosts",
-    "rdzv_backend": "torch.rdzv_backend",
-    "rdzv_endpoint": "hosts and port",
-    "rdzv_id": "name",
-    **dict.fromkeys(("module", "no_python", "run_path"), "command"),
-}
+SETTLED = table("""
+    nnodes                    | hosts
+    node_rank                 | node_rank
+    nproc_per_node            | slots
+    master_addr               | hosts
+    master_port               | port
+    local_addr                | hosts
+    standalone                | one host in hosts
+    rdzv_backend              | torch.rdzv_backend
+    rdzv_endpoint             | hosts and port
+    rdzv_id                   | name
+    module no_python run_path | command
+""")
 # They copy the ranks' output, and begin its lines in another way than `logs` asks for.
-_OF_OUTPUT = dict.fromkeys(("tee", "redirects"), "logs.files: ranks, for copies in files")
+_OF_OUTPUT = table("tee redirects | logs.files: ranks, for copies in files")
 _SHORT = {"-m": "--module", "-r": "--redirects", "-t": "--tee"}  # their other spellings
 
 # Settings of `entrypoint run` that change what a script starts, and that it does not read.
-_UNREAD = (
-    *("COMMAND", "DEVICE", "ENV", "MPI_INTERFACE", "NETWORK_INTERFACE", "NODES", "PLATFORM"),
-    *("SPARES", "SPEC", "TIMEOUTS_JOIN", "TIMEOUTS_PEERS", "WORKDIR"),
-    *("LAUNCHER_ARGS", "TORCH_EXTRA_ARGS"),
-)
+_UNREAD = """
+    COMMAND DEVICE ENV MPI_INTERFACE NETWORK_INTERFACE NODES PLATFORM SPARES SPEC TIMEOUTS_JOIN
+    TIMEOUTS_PEERS WORKDIR LAUNCHER_ARGS TORCH_EXTRA_ARGS
+"""
 
 # Seconds; torch counts milliseconds in 31 bits.
 _AS_LONG_AS_THE_JOB = 2_000_000
@@ -195,7 +194,7 @@ def script(
         "timeout": wait(spec),
         "extra_args": public_options(spec),
         "settled": [*SETTLED, *(["max_restarts"] if name == "torchrun" else [])],
-        "unread": _UNREAD,
+        "unread": _UNREAD.split(),
         "launchers": launchers,
         "modules": modules,
         **more,

@@ -12,21 +12,22 @@ from entrypoint.base.errors import ConfigError
 from entrypoint.base.model import Launch, Topology
 from entrypoint.launchers import _torch
 from entrypoint.launchers._common import equal_slots, master
+from entrypoint.launchers._nested import table
 from entrypoint.spec import JobSpec
 
 # Accelerate's names of options that the launcher sets, and those that it sets in another way than
 # torchrun.
-_SETTLED = {
-    "num_machines": "hosts",
-    "num_processes": "hosts and slots",
-    "machine_rank": "node_rank",
-    "main_process_ip": "hosts",
-    "main_process_port": "port",
-    "max_restarts": "torch.max_restarts",
-    "rdzv_backend": "nothing: it is static",
-    "rdzv_conf": "timeouts.peers",
-    "deepspeed_multinode_launcher": "nothing: it is standard",
-}
+_SETTLED = table("""
+    num_machines                 | hosts
+    num_processes                | hosts and slots
+    machine_rank                 | node_rank
+    main_process_ip              | hosts
+    main_process_port            | port
+    max_restarts                 | torch.max_restarts
+    rdzv_backend                 | nothing: it is static
+    rdzv_conf                    | timeouts.peers
+    deepspeed_multinode_launcher | nothing: it is standard
+""")
 
 
 def plan(spec: JobSpec, topology: Topology) -> Launch:

@@ -23,25 +23,22 @@ from entrypoint.launchers._common import (
     refuse_options,
     split_python,
 )
+from entrypoint.launchers._nested import table
 from entrypoint.spec import JobSpec
 
 # Options that the launcher sets, and the sources of their values; then those of the form with ssh.
-_SETTLED = {
-    **dict.fromkeys(("world_info", "hostfile"), "hosts and slots"),
-    **dict.fromkeys(
-        ("no_ssh", "no_ssh_check", "ssh_port"),
-        "ssh.client, which decides how the nodes are reached",
-    ),
-    **dict.fromkeys(("module", "no_python"), "command"),
-    "node_rank": "node_rank",
-    "master_addr": "hosts",
-    "master_port": "port",
-}
-_OF_SSH = (
-    "include exclude num_nodes num_gpus num_accelerators launcher launcher_args force_multi"
-    " autotuning venv_script"
-)
-_BY_SSH = dict.fromkeys(_OF_SSH.split(), "ssh.client: files")
+_SETTLED = table("""
+    world_info hostfile          | hosts and slots
+    no_ssh no_ssh_check ssh_port | ssh.client, which decides how the nodes are reached
+    module no_python             | command
+    node_rank                    | node_rank
+    master_addr                  | hosts
+    master_port                  | port
+""")
+_BY_SSH = table("""
+    include exclude num_nodes num_gpus num_accelerators           | ssh.client: files
+    launcher launcher_args force_multi autotuning venv_script     | ssh.client: files
+""")
 _FORMS: Mapping[str, tuple[str, ...]] = {
     "script": (),
     "module": ("--module",),

@@ -14,38 +14,32 @@ from entrypoint.base.model import EnvVar, Launch, LaunchRanks, Program, Topology
 from entrypoint.base.values import replace
 from entrypoint.launchers import _mpi
 from entrypoint.launchers._common import master, problem, refuse
+from entrypoint.launchers._nested import table
 from entrypoint.spec import JobSpec
 
 ALSO = ("mpich", "impi", "intelmpi", "mpiexec.hydra")  # other names
 
 _NETWORK_HINT = "make sure that the nodes reach each other's ports, over network.interface"
-_EACH_RANK = {
-    "RANK": "PMI_RANK",
-    "WORLD_SIZE": "PMI_SIZE",
-    "LOCAL_RANK": "MPI_LOCALRANKID",
-    "LOCAL_WORLD_SIZE": "MPI_LOCALNRANKS",
-}
+_EACH_RANK = table("""
+    RANK             | PMI_RANK
+    WORLD_SIZE       | PMI_SIZE
+    LOCAL_RANK       | MPI_LOCALRANKID
+    LOCAL_WORLD_SIZE | MPI_LOCALNRANKS
+""")
 # Options that the launcher sets, and the sources of their values.
-_SETTLED = {
-    **dict.fromkeys(
-        ("f", "hostfile", "machinefile", "machine", "hosts", "host"), "hosts, or mpi.hostfile"
-    ),
-    **dict.fromkeys(("n", "np"), "mpi.np, or slots"),
-    **dict.fromkeys(("ppn", "perhost"), "slots"),
-    **dict.fromkeys(
-        ("launcher", "launcher-exec", "bootstrap", "bootstrap-exec"), "nothing: nodes need no ssh"
-    ),
-    **dict.fromkeys(("genvall", "genvnone"), "nothing: each rank has its own node's environment"),
-    "localhost": "hosts",
-}
+_SETTLED = table("""
+    f hostfile machinefile machine hosts host       | hosts, or mpi.hostfile
+    n np                                            | mpi.np, or slots
+    ppn perhost                                     | slots
+    launcher launcher-exec bootstrap bootstrap-exec | nothing: nodes need no ssh
+    genvall genvnone | nothing: each rank has its own node's environment
+    localhost                                       | hosts
+""")
 # Options that replace the tags needed to merge lines, or that write output without merging lines.
-_OUTPUT = {
-    **dict.fromkeys(
-        ("l", "prepend-rank", "prepend-pattern", "prepend-timestamp"),
-        "logs.prefix, or logs.timestamps",
-    ),
-    **dict.fromkeys(("outfile", "outfile-pattern", "errfile", "errfile-pattern"), "logs.files"),
-}
+_OUTPUT = table("""
+    l prepend-rank prepend-pattern prepend-timestamp  | logs.prefix, or logs.timestamps
+    outfile outfile-pattern errfile errfile-pattern   | logs.files
+""")
 _OF_OPEN_MPI = ("TUNE_ENV_FILE", "OPENMPI_X_ARGS", "OPENMPI_MCA_ARGS")
 
 

@@ -15,17 +15,18 @@ from entrypoint.base.values import replace
 from entrypoint.launchers import _mpi
 from entrypoint.launchers._common import file, refuse
 from entrypoint.launchers._daemons import OPENMPI
+from entrypoint.launchers._nested import table
 from entrypoint.spec import JobSpec, for_script
 
 ALSO = ("mpi", "mpiexec", "openmpi", "horovod", "horovodrun")  # other names
 
 _TAGS = {"": "", "tags": " --tag-output", "spaced-tags": " --output tag:raw"}
 # Options that replace these, or that write output without merging lines.
-_OUTPUT = {
-    **dict.fromkeys(("output", "tag-output", "xml"), "logs.prefix"),
-    "timestamp-output": "logs.timestamps",
-    "output-filename": "logs.files",
-}
+_OUTPUT = table("""
+    output tag-output xml | logs.prefix
+    timestamp-output      | logs.timestamps
+    output-filename       | logs.files
+""")
 # Settings of interfaces: Open MPI's own variables and the parameters of its files.
 _INTERFACES = r"((OMPI|PRTE)_MCA_)?((btl|oob)_tcp|prte)_if_"
 _NETWORK_HINT = "make sure that the nodes reach each other's ports, over MY_MPI_BTL_TCP_IF"
@@ -51,12 +52,12 @@ _LONGEST = 56  # characters before the first digit or dot of a name: more overru
 
 # PyTorch's names for mpirun's variables; without them many scripts would run as jobs of a single
 # process.
-_EACH_RANK = {
-    "RANK": "OMPI_COMM_WORLD_RANK",
-    "WORLD_SIZE": "OMPI_COMM_WORLD_SIZE",
-    "LOCAL_RANK": "OMPI_COMM_WORLD_LOCAL_RANK",
-    "LOCAL_WORLD_SIZE": "OMPI_COMM_WORLD_LOCAL_SIZE",
-}
+_EACH_RANK = table("""
+    RANK             | OMPI_COMM_WORLD_RANK
+    WORLD_SIZE       | OMPI_COMM_WORLD_SIZE
+    LOCAL_RANK       | OMPI_COMM_WORLD_LOCAL_RANK
+    LOCAL_WORLD_SIZE | OMPI_COMM_WORLD_LOCAL_SIZE
+""")
 
 
 def plan(spec: JobSpec, topology: Topology) -> Launch:

@@ -10,22 +10,23 @@ from pathlib import PurePath
 
 from entrypoint.base.model import Launch, LaunchRanks, Program, Topology
 from entrypoint.launchers._common import equal_slots, file, master, meeting_port, refuse_options
+from entrypoint.launchers._nested import table
 from entrypoint.spec import JobSpec
 
 ALSO = ("mindspore",)  # other names
 
 _PORT = 8118
 # Options that the launcher sets, and the sources of their values.
-_SETTLED = {
-    "worker_num": "hosts and slots",
-    "local_worker_num": "slots",
-    "master_addr": "hosts",
-    "master_port": "port",
-    "node_rank": "node_rank",
-    "log_dir": "log_dir",
-    "join": "nothing: the job ends when its processes have",
-    "cluster_time_out": "timeouts.peers",
-}
+_SETTLED = table("""
+    worker_num       | hosts and slots
+    local_worker_num | slots
+    master_addr      | hosts
+    master_port      | port
+    node_rank        | node_rank
+    log_dir          | log_dir
+    join             | nothing: the job ends when its processes have
+    cluster_time_out | timeouts.peers
+""")
 
 
 def plan(spec: JobSpec, topology: Topology) -> Launch:

@@ -18,6 +18,7 @@ from entrypoint.launchers._common import (
     refuse_options,
     with_python,
 )
+from entrypoint.launchers._nested import table
 from entrypoint.spec import JobSpec
 
 _TOKEN = "token"  # the name of the file in system/keys.py
@@ -31,18 +32,16 @@ _SERVERS = (
     "metrics-export-port",
 )
 # Options that the launcher sets, and the sources of their values.
-_SETTLED = {
-    "head": "hosts",
-    "address": "hosts and port",
-    "port": "port",
-    "node_ip_address": "hosts, or network.interface",
-    "num_cpus": "slots",
-    "block": "nothing: Ray stays as long as the job",
-    "include_dashboard": "ray.dashboard",
-    "dashboard_host": "ray.dashboard",
-    "dashboard_port": "ray.dashboard",
-    **{name.replace("-", "_"): "port" for name in _SERVERS},
-}
+_SETTLED = table("""
+    head            | hosts
+    address         | hosts and port
+    port            | port
+    node_ip_address | hosts, or network.interface
+    num_cpus        | slots
+    block           | nothing: Ray stays as long as the job
+    include_dashboard dashboard_host dashboard_port | ray.dashboard
+""")
+_SETTLED |= {name.replace("-", "_"): "port" for name in _SERVERS}
 _DASHBOARD = 8265
 _PORT = 6379
 _LAST = 65535 - len(_SERVERS)
