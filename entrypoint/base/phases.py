@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import Enum
 
+from entrypoint.base.tables import table
 from entrypoint.base.values import dataclass
 
 
@@ -52,44 +53,43 @@ class Phase(Enum):
         self.meaning = meaning
 
 
-def _followers(table: str) -> Mapping[Phase, tuple[Phase, ...]]:
-    """Return the phases that may follow each phase, from a line for each: `KEYS: SSHD INQUIRY`."""
-    rows = [line.split(":") for line in table.strip().splitlines()]
+def _followers(text: str) -> Mapping[Phase, tuple[Phase, ...]]:
+    """Return the phases that may follow each phase, from a row for each: `KEYS | SSHD INQUIRY`."""
     return {
-        Phase[phase.strip()]: tuple([Phase[name] for name in names.split()])
-        for phase, names in rows
+        Phase[phase]: tuple([Phase[name] for name in names.split()])
+        for phase, names in table(text).items()
     }
 
 
 ALLOWED = _followers("""
-    CHECKS: KEYS FILES
-    KEYS: SSHD INQUIRY ENDING ENDED
-    SSHD: ROLL_CALL FILES INQUIRY ENDING ENDED
-    ROLL_CALL: INQUIRY FILES ENDING ENDED
-    INQUIRY: ROLL_CALL FILES LAUNCHING ENDING RELEASED
-    FILES: WAITING INQUIRY LAUNCHING ENDING ENDED
-    WAITING: ROLL_CALL FILES INQUIRY SPARE LAUNCHING ENDING RELEASED
-    SPARE: ENDING RELEASED
-    LAUNCHING: OUTPUT RUNNING ENDING RELEASED
-    OUTPUT: RUNNING ENDING RELEASED
-    RUNNING: ENDING RELEASED
-    ENDING: STOPPED RELEASED
-    STOPPED: RELEASED ENDED
-    RELEASED: ENDED
+    CHECKS | KEYS FILES
+    KEYS | SSHD INQUIRY ENDING ENDED
+    SSHD | ROLL_CALL FILES INQUIRY ENDING ENDED
+    ROLL_CALL | INQUIRY FILES ENDING ENDED
+    INQUIRY | ROLL_CALL FILES LAUNCHING ENDING RELEASED
+    FILES | WAITING INQUIRY LAUNCHING ENDING ENDED
+    WAITING | ROLL_CALL FILES INQUIRY SPARE LAUNCHING ENDING RELEASED
+    SPARE | ENDING RELEASED
+    LAUNCHING | OUTPUT RUNNING ENDING RELEASED
+    OUTPUT | RUNNING ENDING RELEASED
+    RUNNING | ENDING RELEASED
+    ENDING | STOPPED RELEASED
+    STOPPED | RELEASED ENDED
+    RELEASED | ENDED
 """)
 """A node's own phases in one attempt, and those that may follow each. A machine that enters another
 has a defect."""
 
 ALLOWED_OF_OTHERS = _followers("""
-    MISSING: ROLL_CALL WAITING
-    ROLL_CALL: MISSING RUNNING ENDING
-    WAITING: MISSING SPARE LAUNCHING RUNNING ENDING RELEASED LOST
-    SPARE: ENDING RELEASED LOST
-    LAUNCHING: RUNNING ENDING LOST
-    RUNNING: ENDING RELEASED LOST
-    ENDING: RELEASED LOST
-    RELEASED: ENDED LOST
-    LOST: WAITING
+    MISSING | ROLL_CALL WAITING
+    ROLL_CALL | MISSING RUNNING ENDING
+    WAITING | MISSING SPARE LAUNCHING RUNNING ENDING RELEASED LOST
+    SPARE | ENDING RELEASED LOST
+    LAUNCHING | RUNNING ENDING LOST
+    RUNNING | ENDING RELEASED LOST
+    ENDING | RELEASED LOST
+    RELEASED | ENDED LOST
+    LOST | WAITING
 """)
 """The same of another node, as this one believes it to be. Anything else comes too late, and is
 ignored."""

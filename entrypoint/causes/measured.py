@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 
 from entrypoint.base.cause import Cause, Certainty
+from entrypoint.base.tables import rows
 from entrypoint.base.text import brief, escaped
 from entrypoint.base.values import replace
 from entrypoint.causes.evidence import DeviceFault, Evidence
@@ -25,17 +26,17 @@ _OPEN = _ABOUT_DEVICES | {
 _NAMES_DEVICE = r"CUDA|cuda|NCCL|\bGPU|\bNPU|\bacl|HCCL|nvidia"
 _WRITES = r"OSError|IOError|[Ww]rit(e|ing)|disk I/O error|[Ss]av(e|ing)"
 _THREADS = r"(?i)resource temporarily unavailable|thread|fork|EAGAIN|Errno 11\b"
-_DEVICES = (
-    (r"\bNPU[ #:]{0,2}(\d{1,3})\b", "NPU"),
-    (r"\bchipId:(\d{1,3})\b", "NPU"),
-    (r"\bDevice:(\d{1,3}), RankID", "NPU"),
-    (r"\bdevice_id[=:] ?(\d{1,3})\b", "NPU"),
-    (r"\bPCI:([0-9a-fA-F]{4,8}(?::[0-9a-fA-F]{2}){1,2}(?:\.\d)?)", "GPU"),
-    (r"\bGPU[ #:]{0,2}([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.\d)", "GPU"),
-    (r"\bGPU[ #:]{0,2}(\d{1,3})(?![\d.])(?!\w{0,40}:\w)", "GPU"),
-    (r"\bcuda:(\d{1,3})\b", "GPU"),
-    (r"\bdevice ordinal (\d{1,3})\b", "GPU"),
-)
+_DEVICES = rows(r"""
+    \bNPU[ #:]{0,2}(\d{1,3})\b                                               | NPU
+    \bchipId:(\d{1,3})\b                                                     | NPU
+    \bDevice:(\d{1,3}), RankID                                               | NPU
+    \bdevice_id[=:] ?(\d{1,3})\b                                             | NPU
+    \bPCI:([0-9a-fA-F]{4,8}(?::[0-9a-fA-F]{2}){1,2}(?:\.\d)?)                | GPU
+    \bGPU[ #:]{0,2}([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.\d)      | GPU
+    \bGPU[ #:]{0,2}(\d{1,3})(?![\d.])(?!\w{0,40}:\w)                         | GPU
+    \bcuda:(\d{1,3})\b                                                       | GPU
+    \bdevice ordinal (\d{1,3})\b                                             | GPU
+""")
 
 
 def device(line: str, slug: str) -> str:

@@ -7,25 +7,26 @@ import errno
 from collections.abc import Mapping, Sequence
 
 from entrypoint.base.cause import Retry
+from entrypoint.base.tables import table
 from entrypoint.causes.clean import LONGEST, MOST_FRAMES, compiled
 from entrypoint.causes.table import Signature, of_kind
 
-# Kind of cause -> errors of Linux, then statuses of gRPC, which JAX and TensorFlow use.
-_ERRORS = {
-    "storage-io": "EIO EREMOTEIO EUCLEAN ENODATA EBADMSG ECOMM ESTALE EROFS ENOTCONN ESHUTDOWN"
-    " ENOLINK ENOLCK ENOMEDIUM DATA_LOSS",
-    "disk-full": "ENOSPC EDQUOT",
-    "net-unreachable": "ENETDOWN ENETUNREACH ENETRESET EHOSTDOWN EHOSTUNREACH ETIMEDOUT"
-    " ECONNREFUSED UNAVAILABLE",
-    "peer-lost": "ECONNRESET ECONNABORTED EPIPE ABORTED CANCELLED",
-    "addr-in-use": "EADDRINUSE",
-    "fd-limit": "EMFILE ENFILE",
-    "host-oom": "ENOMEM",
-    "permission": "EACCES EPERM ENOKEY EKEYEXPIRED EKEYREVOKED EKEYREJECTED"
-    " PERMISSION_DENIED UNAUTHENTICATED",
-    "file-missing": "ENOENT ENOTDIR",
-    "collective-timeout": "DEADLINE_EXCEEDED",
-}
+# Errors of Linux, then statuses of gRPC, which JAX and TensorFlow use -> the kind of cause.
+_SLUGS = table("""
+    EIO EREMOTEIO EUCLEAN ENODATA EBADMSG ECOMM ESTALE EROFS ENOTCONN ESHUTDOWN | storage-io
+    ENOLINK ENOLCK ENOMEDIUM DATA_LOSS                                          | storage-io
+    ENOSPC EDQUOT                                                               | disk-full
+    ENETDOWN ENETUNREACH ENETRESET EHOSTDOWN EHOSTUNREACH ETIMEDOUT             | net-unreachable
+    ECONNREFUSED UNAVAILABLE                                                    | net-unreachable
+    ECONNRESET ECONNABORTED EPIPE ABORTED CANCELLED                             | peer-lost
+    EADDRINUSE                                                                  | addr-in-use
+    EMFILE ENFILE                                                               | fd-limit
+    ENOMEM                                                                      | host-oom
+    EACCES EPERM ENOKEY EKEYEXPIRED EKEYREVOKED EKEYREJECTED                    | permission
+    PERMISSION_DENIED UNAUTHENTICATED                                           | permission
+    ENOENT ENOTDIR                                                              | file-missing
+    DEADLINE_EXCEEDED                                                           | collective-timeout
+""")
 _HTTP: Mapping[str, Sequence[int]] = {
     "download": (408, 425, 429, *range(500, 600)),
     "permission": (401, 403, 407, 451),
@@ -36,7 +37,6 @@ _RETRIES: Mapping[str, Retry] = {
     "ESHUTDOWN": "elsewhere",
     "ESTALE": "same",
 }
-_SLUGS = {name: slug for slug, names in _ERRORS.items() for name in names.split()}
 _NUMBER = r"(?i)\b(?:errno|os error)[ :=]{1,3}(\d{1,3})\b"
 _NAME = r"\b(?:E[A-Z]{2,14}|[A-Z]{4,16}(?:_[A-Z]{4,8})?)\b"
 _HTTP_STATUS = (

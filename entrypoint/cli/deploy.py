@@ -9,6 +9,7 @@ from typing import Any
 
 from entrypoint.base import registry
 from entrypoint.base.errors import ConfigError, UsageError
+from entrypoint.base.tables import rows
 from entrypoint.base.text import digits
 from entrypoint.base.values import replace
 from entrypoint.cli import inputs, outputs
@@ -17,22 +18,27 @@ from entrypoint.output.log import Logger
 from entrypoint.spec import JobSpec
 
 OPTIONS = {
-    "image": "IMAGE  image with the toolkit in it; optional for slurm",
-    "nodes": "N  number of nodes; wins over the number of hosts in the spec",
-    "resource": "NAME=N ...  resource of each node: nvidia.com/gpu=8; not for modelarts; may be"
-    " repeated",
-    "mount": "SOURCE:PATH ...  storage in each container, such as for checkpoints; may be repeated."
-    " SOURCE is a folder (compose, slurm), a PersistentVolumeClaim (kubernetes), or SERVER:/FOLDER"
-    " of NFS, obs://FOLDER or pfs://FOLDER (modelarts); :ro at the end makes it read-only",
-    "kind": "KIND  kind of object: job, jobset, mpijob, trainjob or volcano; job if not given"
-    " (kubernetes)",
-    "runtime": "NAME  program that starts the image: pyxis or apptainer; none without an image"
-    " (slurm)",
-    "time": "LIMIT  time limit of the job in a form that sbatch takes, such as 12:00:00 (slurm)",
-    "flavor": "ID  kind of instance (modelarts)",
-    "pool": "ID  dedicated resource pool (modelarts)",
-    "code": "OBS  OBS folder with the program: obs://bucket/folder/ (modelarts)",
-    "logs": "OBS  OBS folder for the job's logs (modelarts)",
+    name: f"{takes}  {text}"
+    for name, takes, text in rows("""
+        image    | IMAGE      | image with the toolkit in it; optional for slurm
+        nodes    | N          | number of nodes; wins over the number of hosts in the spec
+        resource | NAME=N ... | resource of each node: nvidia.com/gpu=8; not for modelarts; may be \
+            repeated
+        mount    | SOURCE:PATH ... | storage in each container, such as for checkpoints; may be \
+            repeated. SOURCE is a folder (compose, slurm), a PersistentVolumeClaim (kubernetes), \
+            or SERVER:/FOLDER of NFS, obs://FOLDER or pfs://FOLDER (modelarts); :ro at the end \
+            makes it read-only
+        kind     | KIND       | kind of object: job, jobset, mpijob, trainjob or volcano; job if \
+            not given (kubernetes)
+        runtime  | NAME       | program that starts the image: pyxis or apptainer; none without an \
+            image (slurm)
+        time     | LIMIT      | time limit of the job in a form that sbatch takes, such as \
+            12:00:00 (slurm)
+        flavor   | ID         | kind of instance (modelarts)
+        pool     | ID         | dedicated resource pool (modelarts)
+        code     | OBS        | OBS folder with the program: obs://bucket/folder/ (modelarts)
+        logs     | OBS        | OBS folder for the job's logs (modelarts)
+    """)
 }
 """The options of this command in addition to the job's. A target lists those it takes in
 `TAKES`."""

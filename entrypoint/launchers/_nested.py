@@ -5,18 +5,10 @@ The keeper imports this: keep it fast.
 
 from __future__ import annotations
 
+from entrypoint.base.tables import rows, table
+
 if False:  # only for type checkers: importing it is slow
     from collections.abc import Sequence
-
-
-def _rows(text: str) -> list[list[str]]:
-    """Return the rows of a table, with their cells, which are separated by `|`."""
-    return [[cell.strip() for cell in line.split("|")] for line in text.strip().splitlines()]
-
-
-def table(text: str) -> dict[str, str]:
-    """Return the names in the first cells of a table -> the second cell of their row."""
-    return {name: value for names, value in _rows(text) for name in names.split()}
 
 
 # Launchers in a user's command -> our launcher that replaces them.
@@ -65,7 +57,7 @@ WITHOUT_FILE = "torchrun"
 # value. The last two rows are shell builtins.
 _WRAPPERS = {
     name: (valued, int(before))
-    for names, before, valued in _rows("""
+    for names, before, valued in rows("""
         env                                  | 0 | -u --unset -C --chdir
         timeout                              | 1 | -s --signal -k --kill-after
         nice                                 | 0 | -n --adjustment

@@ -19,6 +19,7 @@ from entrypoint.base.model import (
     Topology,
 )
 from entrypoint.base.rankkind import UNDER_PROGRAMS
+from entrypoint.base.tables import table
 from entrypoint.base.values import replace
 from entrypoint.launchers._common import (
     PORT,
@@ -31,7 +32,7 @@ from entrypoint.launchers._common import (
     refuse_options,
     split_python,
 )
-from entrypoint.launchers._nested import is_python, patterns, table
+from entrypoint.launchers._nested import is_python, patterns
 from entrypoint.spec import HostEntry, JobSpec, carried, for_script, logs
 
 # Options that the launcher sets, and the fields that their values come from.

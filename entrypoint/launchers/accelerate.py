@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from entrypoint.base.errors import ConfigError
 from entrypoint.base.model import Launch, Topology
+from entrypoint.base.tables import table
 from entrypoint.launchers import _torch
 from entrypoint.launchers._common import equal_slots, master
-from entrypoint.launchers._nested import table
 from entrypoint.spec import JobSpec
 
 # Accelerate's names of options that the launcher sets, and those that it sets in another way than

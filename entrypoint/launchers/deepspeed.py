@@ -9,9 +9,9 @@ Source: deepspeed/launcher/runner.py, launch.py and multinode_runner.py of DeepS
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 
 from entrypoint.base.model import EnvVar, Launch, LaunchRanks, Program, Topology
+from entrypoint.base.tables import table
 from entrypoint.base.values import replace
 from entrypoint.launchers import _mpi, _torch
 from entrypoint.launchers._common import (
@@ -23,7 +23,6 @@ from entrypoint.launchers._common import (
     refuse_options,
     split_python,
 )
-from entrypoint.launchers._nested import table
 from entrypoint.spec import JobSpec
 
 # Options that the launcher sets, and the sources of their values; then those of the form with ssh.
@@ -39,11 +38,11 @@ _BY_SSH = table("""
     include exclude num_nodes num_gpus num_accelerators           | ssh.client: files
     launcher launcher_args force_multi autotuning venv_script     | ssh.client: files
 """)
-_FORMS: Mapping[str, tuple[str, ...]] = {
-    "script": (),
-    "module": ("--module",),
-    "program": ("--no_python", "--no_local_rank"),
-}
+_FORMS = table("""
+    script  |
+    module  | --module
+    program | --no_python --no_local_rank
+""")
 
 
 def plan(spec: JobSpec, topology: Topology) -> Launch:
@@ -105,6 +104,6 @@ def _line(spec: JobSpec, topology: Topology, options: tuple[str, ...]) -> tuple[
         f"--master_addr={master(topology)}",
         f"--master_port={spec.port or PORT}",
         *spec.launcher_args,
-        *_FORMS[form],
+        *_FORMS[form].split(),
         *arguments,
     )

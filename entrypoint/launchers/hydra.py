@@ -11,10 +11,10 @@ import re
 
 from entrypoint.base import interfaces
 from entrypoint.base.model import EnvVar, Launch, LaunchRanks, Program, Topology
+from entrypoint.base.tables import table
 from entrypoint.base.values import replace
 from entrypoint.launchers import _mpi
 from entrypoint.launchers._common import master, problem, refuse
-from entrypoint.launchers._nested import table
 from entrypoint.spec import JobSpec
 
 ALSO = ("mpich", "impi", "intelmpi", "mpiexec.hydra")  # other names

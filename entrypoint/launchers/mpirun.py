@@ -10,12 +10,12 @@ from entrypoint.base import interfaces
 from entrypoint.base.errors import ConfigError
 from entrypoint.base.model import EnvVar, File, Interface, Launch, LaunchRanks, Program, Topology
 from entrypoint.base.render import quote_yaml
+from entrypoint.base.tables import table
 from entrypoint.base.text import some
 from entrypoint.base.values import replace
 from entrypoint.launchers import _mpi
 from entrypoint.launchers._common import file, refuse
 from entrypoint.launchers._daemons import OPENMPI
-from entrypoint.launchers._nested import table
 from entrypoint.spec import JobSpec, for_script
 
 ALSO = ("mpi", "mpiexec", "openmpi", "horovod", "horovodrun")  # other names

@@ -9,8 +9,8 @@ from __future__ import annotations
 from pathlib import PurePath
 
 from entrypoint.base.model import Launch, LaunchRanks, Program, Topology
+from entrypoint.base.tables import table
 from entrypoint.launchers._common import equal_slots, file, master, meeting_port, refuse_options
-from entrypoint.launchers._nested import table
 from entrypoint.spec import JobSpec
 
 ALSO = ("mindspore",)  # other names

@@ -8,6 +8,7 @@ Sources: Ray's documentation, "Ray Core CLI" (ray start, ray symmetric-run), "Co
 from __future__ import annotations
 
 from entrypoint.base.model import EnvVar, File, Launch, LaunchPort, LaunchRanks, Program, Topology
+from entrypoint.base.tables import table
 from entrypoint.launchers._common import (
     endpoint,
     file,
@@ -18,7 +19,6 @@ from entrypoint.launchers._common import (
     refuse_options,
     with_python,
 )
-from entrypoint.launchers._nested import table
 from entrypoint.spec import JobSpec
 
 _TOKEN = "token"  # the name of the file in system/keys.py

@@ -7,17 +7,17 @@ from collections.abc import Mapping
 from itertools import pairwise
 
 from entrypoint.base.model import EnvVar, Facts, Launch, Topology
+from entrypoint.base.tables import table
 from entrypoint.base.text import count
 from entrypoint.spec import JobSpec
 
-_OMP = "OMP_NUM_THREADS"
 # Variable of a library -> others that it reads instead.
-_THREADS = {
-    _OMP: (),
-    "MKL_NUM_THREADS": (_OMP,),
-    "OPENBLAS_NUM_THREADS": ("GOTO_NUM_THREADS", _OMP),
-    "NUMEXPR_NUM_THREADS": (_OMP,),
-}
+_THREADS = table("""
+    OMP_NUM_THREADS      |
+    MKL_NUM_THREADS      | OMP_NUM_THREADS
+    OPENBLAS_NUM_THREADS | GOTO_NUM_THREADS OMP_NUM_THREADS
+    NUMEXPR_NUM_THREADS  | OMP_NUM_THREADS
+""")
 # NumExpr prints an error if it is to use more threads than NUMEXPR_MAX_THREADS, which is 64.
 _NUMEXPR_MOST = 64
 
@@ -69,5 +69,5 @@ def _threads(cpus: float, ranks: int, origin: str, users: Mapping[str, str]) -> 
     return tuple(
         EnvVar(name, str(min(number, most_of.get(name, number))), origin, default=True)
         for name, others in _THREADS.items()
-        if users.keys().isdisjoint((name, *others))
+        if users.keys().isdisjoint((name, *others.split()))
     )

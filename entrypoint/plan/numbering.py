@@ -14,6 +14,7 @@ from typing import Any
 from entrypoint.base.errors import ConfigError
 from entrypoint.base.interfaces import ip
 from entrypoint.base.model import Facts
+from entrypoint.base.tables import rows
 from entrypoint.base.text import digits, from_json, some
 from entrypoint.base.values import replace
 from entrypoint.plan.forms import Form, form_of
@@ -27,37 +28,32 @@ _CLUSTERS = re.compile(
 _ROLES = {"master", "chief", "worker", "ps"}
 
 
-def _table(text: str) -> list[list[str]]:
-    """Return the rows of a table of variables, where `-` is none."""
-    return [line.split() for line in text.strip().splitlines()]
-
-
-# Numbers of processes, of those on one node, and the number of this one.
-_PROCESSES = _table("""
-    WORLD_SIZE            LOCAL_WORLD_SIZE            RANK
-    ROLE_WORLD_SIZE       LOCAL_WORLD_SIZE            ROLE_RANK
-    OMPI_COMM_WORLD_SIZE  OMPI_COMM_WORLD_LOCAL_SIZE  OMPI_COMM_WORLD_RANK
-    MV2_COMM_WORLD_SIZE   MV2_COMM_WORLD_LOCAL_SIZE   MV2_COMM_WORLD_RANK
-    PMI_SIZE              MPI_LOCALNRANKS             PMI_RANK
-    PMIX_SIZE             MPI_LOCALNRANKS             PMIX_RANK
-    HOROVOD_SIZE          HOROVOD_LOCAL_SIZE          HOROVOD_RANK
-    SLURM_NTASKS          SLURM_NTASKS_PER_NODE       SLURM_PROCID
-    SLURM_NPROCS          SLURM_NTASKS_PER_NODE       SLURM_PROCID
-    JAX_NUM_PROCESSES     -                           JAX_PROCESS_ID
-    RANK_SIZE             -                           RANK_ID
-    DMLC_NUM_WORKER       -                           DMLC_TASK_ID
-    MS_WORKER_NUM         -                           MS_NODE_ID
-    PADDLE_TRAINERS_NUM   -                           PADDLE_TRAINER_ID
+# Numbers of processes, of those on one node (`-` for none), and the number of this one.
+_PROCESSES = rows("""
+    WORLD_SIZE           | LOCAL_WORLD_SIZE           | RANK
+    ROLE_WORLD_SIZE      | LOCAL_WORLD_SIZE           | ROLE_RANK
+    OMPI_COMM_WORLD_SIZE | OMPI_COMM_WORLD_LOCAL_SIZE | OMPI_COMM_WORLD_RANK
+    MV2_COMM_WORLD_SIZE  | MV2_COMM_WORLD_LOCAL_SIZE  | MV2_COMM_WORLD_RANK
+    PMI_SIZE             | MPI_LOCALNRANKS            | PMI_RANK
+    PMIX_SIZE            | MPI_LOCALNRANKS            | PMIX_RANK
+    HOROVOD_SIZE         | HOROVOD_LOCAL_SIZE         | HOROVOD_RANK
+    SLURM_NTASKS         | SLURM_NTASKS_PER_NODE      | SLURM_PROCID
+    SLURM_NPROCS         | SLURM_NTASKS_PER_NODE      | SLURM_PROCID
+    JAX_NUM_PROCESSES    | -                          | JAX_PROCESS_ID
+    RANK_SIZE            | -                          | RANK_ID
+    DMLC_NUM_WORKER      | -                          | DMLC_TASK_ID
+    MS_WORKER_NUM        | -                          | MS_NODE_ID
+    PADDLE_TRAINERS_NUM  | -                          | PADDLE_TRAINER_ID
 """)
 # Numbers of processes on one node, and the number of this one among them, from 0. A platform may
 # set the first for a whole node; only a process has the second.
-_LOCAL = _table("""
-    LOCAL_WORLD_SIZE            LOCAL_RANK
-    OMPI_COMM_WORLD_LOCAL_SIZE  OMPI_COMM_WORLD_LOCAL_RANK
-    MV2_COMM_WORLD_LOCAL_SIZE   MV2_COMM_WORLD_LOCAL_RANK
-    MPI_LOCALNRANKS             MPI_LOCALRANKID
-    HOROVOD_LOCAL_SIZE          HOROVOD_LOCAL_RANK
-    -                           SLURM_LOCALID
+_LOCAL = rows("""
+    LOCAL_WORLD_SIZE           | LOCAL_RANK
+    OMPI_COMM_WORLD_LOCAL_SIZE | OMPI_COMM_WORLD_LOCAL_RANK
+    MV2_COMM_WORLD_LOCAL_SIZE  | MV2_COMM_WORLD_LOCAL_RANK
+    MPI_LOCALNRANKS            | MPI_LOCALRANKID
+    HOROVOD_LOCAL_SIZE         | HOROVOD_LOCAL_RANK
+    -                          | SLURM_LOCALID
 """)
 _STEP = ("SLURM_STEP_NUM_TASKS", "SLURM_STEP_NUM_NODES")  # which srun sets
 # Tasks on each of its nodes; the second is the job's setting, if the step has none of its own.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from entrypoint.base.errors import Problem, SpecError
+from entrypoint.base.tables import table
 from entrypoint.base.values import dataclass, replace
 from entrypoint.spec.jobspec import JobSpec, variable
 
@@ -45,21 +46,17 @@ FORMER = {
 }
 """Path of a former setting -> what it is now."""
 
-_KUSTOMIZE = "adapt the manifests with kustomize, as docs/how-to/kustomize.md shows"
-_NO_BINDING = (
-    "leave it out: torchrun and MPI bind by their own options (launcher_args, OPENMPI_BIND_ARGS)"
-)
-REMOVED = {
-    "kubernetes": _KUSTOMIZE,
-    "kubernetes.patch": _KUSTOMIZE,
-    "stall.stacks": "remove it: with stall.minutes, each Python of a rank prints its own stack",
-    "torch.version": "remove it: the launcher asks the installed torch",
-    "restarts.minutes": "remove it: ranks that run for 10 minutes are progress",
-    "cpu": _NO_BINDING,
-    "cpu.bind": _NO_BINDING,
-    "netcheck.port": "remove it: the network check uses the roll call's connections, and free"
-    " ports between pairs of nodes",
-}
+REMOVED = table("""
+    kubernetes kubernetes.patch | \
+        adapt the manifests with kustomize, as docs/how-to/kustomize.md shows
+    stall.stacks     | remove it: with stall.minutes, each Python of a rank prints its own stack
+    torch.version    | remove it: the launcher asks the installed torch
+    restarts.minutes | remove it: ranks that run for 10 minutes are progress
+    cpu cpu.bind     | leave it out: torchrun and MPI bind by their own options (launcher_args, \
+        OPENMPI_BIND_ARGS)
+    netcheck.port    | remove it: the network check uses the roll call's connections, and free \
+        ports between pairs of nodes
+""")
 """Fields and sections that are gone -> hint."""
 
 _ORIGINS = {"default": 0, "spec": 1, "env": 2, "flag": 3}  # a higher one wins

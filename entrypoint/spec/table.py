@@ -11,25 +11,24 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from entrypoint.base import secret, values
 from entrypoint.base.secret import is_secret
+from entrypoint.base.tables import table
 from entrypoint.spec.former import FORMER, for_launcher
 from entrypoint.spec.jobspec import PREFIX, SHORT, JobSpec, leaf_path, variable
-from entrypoint.spec.rules import SECRET, FieldInfo, Rule
+from entrypoint.spec.rules import FieldInfo, Rule
 
-RESERVED = {
-    SECRET: "The job's secret itself, at least 16 bytes, the same on every node.",
-    "ENTRYPOINT_SPEC": "Path of the spec file; or its text, if that has several lines.",
-    "ENTRYPOINT_ATTEMPT": "Set for the ranks of a job with `restarts`: the attempt, from 1.",
-    "ENTRYPOINT_STAGE": "Internal: the stage of the boot that a process is in.",
-    "ENTRYPOINT_KEEP": "Internal: the names that mpirun's -x sets by value, which a rank keeps.",
-    "ENTRYPOINT_SIMULATE_ASCEND": "For tests: count this many Ascend cards if there are none.",
-    "ENTRYPOINT_IMAGE_START": (
-        "`no` leaves out the image's own start, which `install` has kept; once it has run, `done`."
-    ),
-    "ENTRYPOINT_USER": "For the file of `deploy compose`: the user that its containers run as.",
-    "ENTRYPOINT_CACHE": (
-        "Internal: the directory in which the demo and the tests keep their downloads."
-    ),
-}
+RESERVED = table("""
+    ENTRYPOINT_SECRET  | The job's secret itself, at least 16 bytes, the same on every node.
+    ENTRYPOINT_SPEC    | Path of the spec file; or its text, if that has several lines.
+    ENTRYPOINT_ATTEMPT | Set for the ranks of a job with `restarts`: the attempt, from 1.
+    ENTRYPOINT_STAGE   | Internal: the stage of the boot that a process is in.
+    ENTRYPOINT_KEEP    | Internal: the names that mpirun's -x sets by value, which a rank keeps.
+    ENTRYPOINT_SIMULATE_ASCEND | For tests: count this many Ascend cards if there are none.
+    ENTRYPOINT_IMAGE_START     | `no` leaves out the image's own start, which `install` has kept; \
+        once it has run, `done`.
+    ENTRYPOINT_USER    | For the file of `deploy compose`: the user that its containers run as.
+    ENTRYPOINT_CACHE   | Internal: the directory in which the demo and the tests keep their \
+        downloads.
+""")
 """Our variables that are no field of the spec, and their meaning."""
 
 # Those that describe no job.

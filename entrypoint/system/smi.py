@@ -15,6 +15,7 @@ from functools import partial
 from typing import Annotated, Any, NamedTuple
 from xml.etree import ElementTree
 
+from entrypoint.base.tables import table
 from entrypoint.base.values import dataclass
 from entrypoint.base.wire import Length, Range
 from entrypoint.causes.evidence import DeviceFault
@@ -34,26 +35,24 @@ _CORRUPTED = re.compile(r"infoROM is corrupted at gpu ([\da-f:.]+)", re.I)
 _LOG, _LOG_END = "<nvidia_smi_log", "</nvidia_smi_log>"
 _PROCESSES = 16  # named for each card
 # Fields that say Yes, and what that means.
-_SAID_YES = {
-    "remapped_rows/remapped_row_failure": "a row of its memory could not be remapped",
-    "remapped_rows/remapped_row_pending": "a row of its memory is to be remapped at the next reset",
-    "retired_pages/pending_retirement": "a page of its memory is to be retired at the next reset",
-    "retired_pages/pending_blacklist": "a page of its memory is to be retired at the next reset",
-    "ecc_errors/aggregate/sram_threshold_exceeded": (
-        "more errors of its on-chip memory than are allowed in its life"
-    ),
-    "ecc_errors/unrepairable_memory": "memory that cannot be repaired",
-    "ecc_errors/channel_repair_pending": (
-        "a channel of its memory is to be repaired at the next reset"
-    ),
-    "ecc_errors/tpc_repair_pending": "a part of it is to be repaired at the next reset",
-    "gpu_reset_status/reset_required": "the driver asks for: Reset",
-    "gpu_reset_status/drain_and_reset_recommended": "the driver asks for: Drain and Reset",
-}
-_SLOWED = {
-    "_hw_thermal_slowdown": "its temperature",
-    "_hw_power_brake_slowdown": "its power supply",
-}
+_SAID_YES = table("""
+    remapped_rows/remapped_row_failure     | a row of its memory could not be remapped
+    remapped_rows/remapped_row_pending     | a row of its memory is to be remapped at the next reset
+    retired_pages/pending_retirement       | a page of its memory is to be retired at the next reset
+    retired_pages/pending_blacklist        | a page of its memory is to be retired at the next reset
+    ecc_errors/aggregate/sram_threshold_exceeded | \
+        more errors of its on-chip memory than are allowed in its life
+    ecc_errors/unrepairable_memory         | memory that cannot be repaired
+    ecc_errors/channel_repair_pending | \
+        a channel of its memory is to be repaired at the next reset
+    ecc_errors/tpc_repair_pending          | a part of it is to be repaired at the next reset
+    gpu_reset_status/reset_required        | the driver asks for: Reset
+    gpu_reset_status/drain_and_reset_recommended | the driver asks for: Drain and Reset
+""")
+_SLOWED = table("""
+    _hw_thermal_slowdown     | its temperature
+    _hw_power_brake_slowdown | its power supply
+""")
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from entrypoint.base.cause import BLAMES, LINE, Cause
+from entrypoint.base.tables import rows
 from entrypoint.base.text import from_json, is_utf16, one_line
 from entrypoint.base.values import replace
 from entrypoint.causes import clean
@@ -26,14 +27,14 @@ _OWN = r".{0,120}\[entrypoint[^\]]{0,200}\] (?P<text>.{1,2000})"
 _HEAD = r"last \d{1,9} lines? of (?P<place>.{1,300}):"  # of a failed rank's output
 _END = r"(?:EP60[01] (?P<place>.{1,300}) exited with )?.*; exit (?P<status>\d{1,3})"
 # Words for causes that no table has: what a node measures, and what the leader knows.
-_OTHER_WORDS = (
-    ("host-oom", "the memory of this container was used up, and the kernel killed a process"),
-    ("disk-full", "no space was left in {folder}"),
-    ("proc-limit", "the container's limit of processes was reached"),
-    ("gpu-lost", "{device} is missing"),
-    ("gpu-lost", "{device} reported a fault ({detail})"),
-    ("node-lost", "{node} is lost: {why}"),
-)
+_OTHER_WORDS = rows("""
+    host-oom   | the memory of this container was used up, and the kernel killed a process
+    disk-full  | no space was left in {folder}
+    proc-limit | the container's limit of processes was reached
+    gpu-lost   | {device} is missing
+    gpu-lost   | {device} reported a fault ({detail})
+    node-lost  | {node} is lost: {why}
+""")
 _TEXT_FIELDS = ("text", "log", "message", "msg")  # of a line that is a JSON object
 
 

@@ -9,20 +9,17 @@ import re
 from collections.abc import Mapping, Sequence
 
 from entrypoint.base.errors import UsageError
+from entrypoint.base.tables import table
 from entrypoint.base.values import dataclass
 
-KINDS = {
-    "kill": (
-        "kill a node and all its processes (SIGKILL), as if its host were lost; with a second time,"
-        " the node starts again after that: worker-1@3s+5s"
-    ),
-    "freeze": (
-        "suspend all processes of a node (SIGSTOP); with a second time, they continue after that:"
-        " worker-2@3s+5s"
-    ),
-    "stop": "stop a node as a platform stops a container (SIGTERM)",
-    "late": "start a node that much later than the others",
-}
+KINDS = table("""
+    kill   | kill a node and all its processes (SIGKILL), as if its host were lost; with a second \
+        time, the node starts again after that: worker-1@3s+5s
+    freeze | suspend all processes of a node (SIGSTOP); with a second time, they continue after \
+        that: worker-2@3s+5s
+    stop   | stop a node as a platform stops a container (SIGTERM)
+    late   | start a node that much later than the others
+""")
 """The options that name a node and a time, and their help."""
 
 _ENDING = ("freeze", "kill")  # kinds that may have a second time

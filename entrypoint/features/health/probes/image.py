@@ -13,6 +13,7 @@ from pathlib import Path
 from entrypoint.base.errors import message_parts
 from entrypoint.base.render import TEMPLATES
 from entrypoint.base.secret import hides, masked
+from entrypoint.base.tables import table
 from entrypoint.base.values import dataclass
 from entrypoint.features.health.probe import Fields, Findings, Inputs, NodeView, Probe
 from entrypoint.features.health.reading import Decimal, Named, Number, Rows, String, Strings
@@ -41,14 +42,14 @@ _PACKAGES = (
     "/var/lib/rpm/Packages",
 )
 # id of a difference -> the library
-_COMPARED = {
-    "torch": "torch",
-    "torch-cuda": "torch cuda",
-    "nccl": "torch nccl",
-    "horovod": "horovod",
-    "python-packages": "packages",
-    "mindspore": "mindspore",
-}
+_COMPARED = table("""
+    torch           | torch
+    torch-cuda      | torch cuda
+    nccl            | torch nccl
+    horovod         | horovod
+    python-packages | packages
+    mindspore       | mindspore
+""")
 _LIBRARIES = f"{TEMPLATES}/check/libraries.py"
 _VERSION = re.compile(r"(?<!\d)\d+\.\d")
 # Before 4.2 on UCX: ranks in MPI_Finalize wait for PMI and answer no other any more (pmodels/mpich
