@@ -77,9 +77,9 @@ def _gate(spec: JobSpec, facts: Facts, log: Logger) -> Gate:
         from entrypoint.features.health import asks_cards
 
         if asks_cards(spec) or os.path.isdir(spec.gate.folder):
-            from entrypoint.features.health.admission import HealthGate  # most jobs have none
+            from entrypoint.features.health.gate import NodeGate  # most jobs have none
 
-            return HealthGate(spec, facts, log)
+            return NodeGate(spec, facts, log)
     return Nothing()
 
 

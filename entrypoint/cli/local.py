@@ -102,8 +102,10 @@ def _run_nodes(args: argparse.Namespace, folder: str, signals: Signals, log: Log
         envs.append(paths | env)
     _check(args, text, replace(here, env=envs[0]))
     _files(folder, text, args, count)
+    own = sys.orig_argv[1 : len(sys.orig_argv) - len(sys.argv) + 1]  # this Python's arguments
     argv = (
-        *_this_program(),
+        sys.executable,
+        *own,
         "run",
         *(["--spec", args.spec] if args.spec else ()),
         *local.flags(overrides),
@@ -115,11 +117,6 @@ def _run_nodes(args: argparse.Namespace, folder: str, signals: Signals, log: Log
         return await LocalCluster(argv, envs, wanted, signals, log).run()
 
     return asyncio.run(run())
-
-
-def _this_program() -> list[str]:
-    """Return the arguments that started this Python, without our own."""
-    return [sys.executable, *sys.orig_argv[1 : len(sys.orig_argv) - len(sys.argv) + 1]]
 
 
 def _free_ports() -> int:

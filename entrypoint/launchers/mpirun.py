@@ -80,7 +80,12 @@ def plan(spec: JobSpec, topology: Topology) -> Launch:
     # The daemons of Open MPI 5 crash if there is only IPv6.
     why = f"Open MPI {mpi} cannot start ranks over IPv6 alone"
     ipv4 = (why, "or use an image with Open MPI 4") if is_new else None
-    ranks = _ranks(spec, _tags(spec, topology))
+    ranks = LaunchRanks(
+        name="mpirun",
+        network_hint=_NETWORK_HINT,
+        tagged=_tags(spec, topology),
+        crowded_env=() if "mpi_yield_when_idle" in _options(spec) else (_YIELD,),
+    )
     launch = _mpi.launch(
         spec, topology, _EACH_RANK, "OMPI_COMM_WORLD_RANK", "PMIX_RANK", ranks=ranks
     )
@@ -99,15 +104,6 @@ def plan(spec: JobSpec, topology: Topology) -> Launch:
             *launch.files,
             *((_mpi.agent(topology),) if many else ()),
         ),
-    )
-
-
-def _ranks(spec: JobSpec, tagged: str) -> LaunchRanks:
-    return LaunchRanks(
-        name="mpirun",
-        network_hint=_NETWORK_HINT,
-        tagged=tagged,
-        crowded_env=() if "mpi_yield_when_idle" in _options(spec) else (_YIELD,),
     )
 
 

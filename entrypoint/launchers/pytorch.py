@@ -17,15 +17,7 @@ def plan(spec: JobSpec, topology: Topology) -> Launch:
 
     Raises SpecError if the command already has one of them.
     """
-    return Launch(
-        (Program(with_options(spec, _arguments(spec, topology), _SETTLED)),),
-        port=meeting_port(spec, topology),
-    )
-
-
-def _arguments(spec: JobSpec, topology: Topology) -> dict[str, str]:
-    """Return the arguments; they count nodes, since the program multiplies them by its own
-    processes."""
+    # They count nodes, since the program multiplies them by its own processes.
     nodes = len(topology.nodes)
     always = spec.torch.rank_args == "always"
     arguments = {}
@@ -36,4 +28,7 @@ def _arguments(spec: JobSpec, topology: Topology) -> dict[str, str]:
         arguments["init_method"] = f"tcp://{endpoint(host, spec.port or PORT)}"
     if nodes > 1 or always:
         arguments |= {"rank": str(topology.me), "world_size": str(nodes)}
-    return arguments
+    return Launch(
+        (Program(with_options(spec, arguments, _SETTLED)),),
+        port=meeting_port(spec, topology),
+    )

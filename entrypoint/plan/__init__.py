@@ -33,11 +33,6 @@ from entrypoint.plan.notes import later, warnings
 from entrypoint.plan.topology import locate
 from entrypoint.spec import JobSpec, for_launcher
 
-__all__ = [
-    "env_of_ranks", "environment", "form_of", "locate", "located", "network", "rendered",
-    "session_env", "settle", "warnings", "with_installed", "without_boot_script",
-]  # fmt: skip
-
 
 def located(spec: JobSpec, facts: Facts) -> tuple[JobSpec, Topology]:
     """Return the topology, as `locate` does, and the spec as the job's launcher reads it."""

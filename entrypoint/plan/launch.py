@@ -47,7 +47,8 @@ def launch_of(spec: JobSpec, name: str, topology: Topology, places: Topology) ->
         launch = _ending_with_first(spec, launch)
     if topology.spares and launch.needs_rank_table:  # which gives each node a fixed place
         raise no_spares(spec, f"{name} takes each node's ranks from a rank table")
-    return _with_logs(launch, spec, topology)
+    logs_folder = [topology.log_dir] * (spec.logs.files == "ranks")
+    return replace(launch, folders=(*launch.folders, *logs_folder))
 
 
 def mode_of(
@@ -131,10 +132,3 @@ def _ending_with_first(spec: JobSpec, launch: Launch) -> Launch:
             f"remove success, or {'ssh.client' if is_unknown else 'nodes'}",
         )
     return replace(launch, ends_with_first=True)
-
-
-def _with_logs(launch: Launch, spec: JobSpec, topology: Topology) -> Launch:
-    """Return the launch with what the logs that were asked for need."""
-    if spec.logs.files == "ranks":
-        launch = replace(launch, folders=(*launch.folders, topology.log_dir))
-    return launch

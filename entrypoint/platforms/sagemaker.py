@@ -76,9 +76,10 @@ def _take_index(clues: Clues, current: str, origin: str) -> None:
     if current in clues.hosts:
         clues.take("index", clues.hosts.index(current), origin)
     else:
+        shown = some((host[:60] for host in clues.hosts), 4)
         clues.no_index(
             "this node is none of the hosts",
-            f"{origin} is {current[:60]!r}, the hosts are {_short(clues.hosts)}",
+            f"{origin} is {current[:60]!r}, the hosts are {shown}",
             "set ENTRYPOINT_NODE_RANK (0 for worker-0)",
         )
 
@@ -102,7 +103,3 @@ def _hosts(entries: Any) -> tuple[str, ...]:
     if not isinstance(entries, list) or not all(isinstance(host, str) and host for host in entries):
         return ()
     return tuple(sorted(entries, key=by_number))
-
-
-def _short(hosts: tuple[str, ...]) -> str:
-    return some((host[:60] for host in hosts), 4)

@@ -66,7 +66,12 @@ def read(clues: Clues) -> None:
     reason = _unknown(facts, job, count, counter)
     if count and counter == _WORKERS:
         cards = sum(name[:6] == "nvidia" and name[6:].isdigit() for name in facts.device_files) or 1
-        reason = reason or _uneven(count, cards)
+        if count % cards:
+            reason = reason or (
+                "XGBoost's workers are no multiple of this node's GPUs",
+                f"{_WORKERS} is {count}, and this node has {cards} GPUs",
+                "set ENTRYPOINT_HOSTS",
+            )
         count //= cards
     if reason:
         clues.unknown["hosts"] = reason
@@ -80,16 +85,6 @@ def read(clues: Clues) -> None:
     else:
         _kubeflow.take_slots(clues)
     clues.take_job(address, job)
-
-
-def _uneven(workers: int, cards: int) -> Reason | None:
-    if workers % cards == 0:
-        return None
-    return (
-        "XGBoost's workers are no multiple of this node's GPUs",
-        f"{_WORKERS} is {workers}, and this node has {cards} GPUs",
-        "set ENTRYPOINT_HOSTS",
-    )
 
 
 def _of_mpi(facts: Facts) -> str:

@@ -12,9 +12,3 @@ from entrypoint.ranktable.node import find, logical_ids, names, nodes, own, path
 from entrypoint.ranktable.read import parse
 from entrypoint.ranktable.table import NotReady, RankTable
 from entrypoint.ranktable.write import WRITERS, describe, for_hccl, to_v0, to_v1
-
-__all__ = [
-    "WRITERS", "NotReady", "RankTable", "describe", "find", "for_hccl", "from_addresses",
-    "from_hccn_conf", "logical_ids", "merge", "names", "nodes", "own", "parse", "path_from",
-    "to_v0", "to_v1",
-]  # fmt: skip

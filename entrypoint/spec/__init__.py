@@ -27,10 +27,3 @@ from entrypoint.spec.table import (
     settings_in,
     written,
 )
-
-__all__ = [
-    "JOB_NAME", "MAX_NODES", "MAX_SLOTS", "HostEntry",
-    "JobSpec", "Override", "carried", "check_host", "expanded", "fields",
-    "for_launcher", "for_script", "given", "left_out", "letters_of", "load", "names_of",
-    "paths_in_file", "plain_path", "removed", "set_fields", "settings_in", "written",
-]  # fmt: skip

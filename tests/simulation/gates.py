@@ -49,7 +49,7 @@ def draw_gates(random: Random, nodes: int) -> tuple[Gate, ...]:
 
 
 class SimulatedGate:
-    """The gate of one boot of a node, as health/admission.py has it."""
+    """The gate of one boot of a node, as health/gate.py has it."""
 
     def __init__(self, world: World, container: Container) -> None:
         self._world, self._container = world, container

@@ -1,5 +1,6 @@
 """The gate before each attempt: what a node checks of itself, its limits, its cards by the driver's
-tool, and the executables of a folder.
+tool, and the executables of a folder. It runs during the roll call, and no program starts here
+before it has ended.
 
 A check that is missing or slow never stops a job: it is logged once.
 """
@@ -14,17 +15,21 @@ from functools import partial
 from pathlib import Path
 
 from entrypoint.base.errors import EntrypointError, message_parts
-from entrypoint.base.model import Facts, Plan
+from entrypoint.base.model import Facts, NodeReport, Outcome, Plan
 from entrypoint.base.secret import scrubbed
 from entrypoint.base.text import Log, one_line, some
+from entrypoint.base.values import replace
 from entrypoint.features.health import asks_cards, cards
-from entrypoint.job.failure import ended
+from entrypoint.job import events, messages
+from entrypoint.job.failure import ended, unhealthy
+from entrypoint.output.log import Callbacks
 from entrypoint.plan import environment
 from entrypoint.spec import JobSpec
 from entrypoint.system import preflight, smi
 from entrypoint.system.files import trusted_entries, untrusted
 from entrypoint.system.limited import LimitedRun, run
 from entrypoint.system.process import tied
+from entrypoint.system.signals import Signals
 from entrypoint.system.smi import Reading
 from entrypoint.system.threads import in_thread, rest
 
@@ -52,6 +57,27 @@ class NodeGate:
         self._said: set[str] = set()
         # cards that were in use when the first attempt began, which the job then shares
         self._shared: set[str] | None = None
+
+    def before_program(self, plan: Plan, signals: Signals) -> Outcome | None:
+        """Return why this node must not become the program. Raises StoppedBySignal."""
+
+        async def until_stopped() -> str:
+            checked = asyncio.ensure_future(self.check(plan, lambda why: None))
+
+            def stop(*_: object) -> None:
+                checked.cancel()
+
+            signals.take(stop)
+            await asyncio.wait({checked})
+            return "" if checked.cancelled() else checked.result()
+
+        with signals.held():
+            problem = asyncio.run(until_stopped())
+        return unhealthy(problem) if problem else None
+
+    def admission(self, plan: Plan, callbacks: Callbacks) -> HealthAdmission:
+        """Begin the check before an attempt. `callbacks.tell` takes an event."""
+        return HealthAdmission(self, plan, callbacks)
 
     async def check(self, plan: Plan, wait: Callable[[str], None]) -> str:
         """Return why this node must not take part in the next attempt, or "". A gate that hangs or
@@ -211,6 +237,71 @@ class NodeGate:
                 reason = f"{entry.name}: {last}" if last else ended(entry.name, result.status)
                 problems.append(reason)
         return problems
+
+
+class HealthAdmission:
+    """The gate of one attempt on this node."""
+
+    def __init__(self, gate: NodeGate, plan: Plan, callbacks: Callbacks) -> None:
+        """`callbacks.tell` takes an event."""
+        self._plan = plan
+        self._tell = callbacks.tell
+        self._failed: Outcome | None = None
+        self._waits_for = ""
+        self._is_announced = False  # whether the leader waits for the end
+        self._held: list[Callable[[], None]] = []  # what is to be done after it
+        self._task: asyncio.Task[None] | None = callbacks.background(self._run(gate))
+
+    @property
+    def is_open(self) -> bool:
+        """Return whether the gate has not ended yet."""
+        return self._task is not None
+
+    def report(self, report: NodeReport) -> NodeReport:
+        """Return this node's report with what is known of the gate."""
+        self._is_announced = self.is_open and not report.not_ready
+        if report.not_ready:
+            return report
+        if self.is_open:
+            asyncio.get_running_loop().call_soon(self._say_why)  # after the report
+        return replace(report, not_ready=self._failed, checking=self.is_open)
+
+    def hold(self, work: Callable[[], None]) -> None:
+        """Do this once the gate has ended, or now; never if this node has not passed, which is then
+        a failure of it."""
+        if self.is_open:
+            self._held.append(work)
+        elif self._failed:
+            self._tell(events.Faulted(self._failed))
+        else:
+            work()
+
+    def cancel(self) -> None:
+        """The attempt ends: nothing that was held is done any more."""
+        self._held.clear()
+        if self._task:
+            self._task.cancel()
+
+    async def _run(self, gate: NodeGate) -> None:
+        problem = await gate.check(self._plan, self._wait)
+        self._failed = unhealthy(problem) if problem else None
+        self._task = None
+        if self._is_announced:
+            self._say(messages.Checked(problem))
+        held, self._held = self._held, []
+        for work in held:
+            self.hold(work)
+
+    def _wait(self, why: str) -> None:
+        self._waits_for = why
+        self._say_why()
+
+    def _say_why(self) -> None:
+        if self._is_announced and self.is_open and self._waits_for:
+            self._say(messages.Checking(self._waits_for))
+
+    def _say(self, message: messages.Checking | messages.Checked) -> None:
+        self._tell(events.MessageReceived(self._plan.topology.me, message))
 
 
 def _last_line(output: str) -> str:

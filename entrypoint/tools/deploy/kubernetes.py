@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from textwrap import indent
 from typing import Any
 
@@ -76,7 +76,7 @@ def render(spec: JobSpec, options: Options) -> str:
     name = _kind(options)
     context = _context(spec, options)
     if name == "trainjob":
-        pod = _pod(context)
+        pod: Any = yaml.safe_load(render_template("kubernetes/pod.yaml.j2", context))
         (container,) = pod["spec"]["containers"]
         patch = {field: value for field, value in container.items() if field in _PATCHED}
         kept = {field: value for field, value in pod["spec"].items() if field in _POD}
@@ -106,12 +106,6 @@ def _kind(options: Options) -> str:
     return name
 
 
-def _pod(context: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the template of every Pod as a value."""
-    template: dict[str, Any] = yaml.safe_load(render_template("kubernetes/pod.yaml.j2", context))
-    return template
-
-
 class _Dumper(yaml.SafeDumper):
     def ignore_aliases(self, data: Any) -> bool:
         return True
@@ -132,14 +126,11 @@ def _text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
 _Dumper.add_representer(str, _text)
 
 
-def _dump(value: Any) -> str:
+def _indented(value: Any, columns: int) -> Raw:
     """Return the value as YAML, fields in their order, with the same meaning for every reader of
     YAML: ambiguous text is quoted."""
-    return str(yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=_WIDTH))
-
-
-def _indented(value: Any, columns: int) -> Raw:
-    return Raw(indent(_dump(value), " " * columns).removesuffix("\n"))
+    text = yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=_WIDTH)
+    return Raw(indent(text, " " * columns).removesuffix("\n"))
 
 
 def _refuse_secrets(spec: JobSpec, kind: Kind) -> None:

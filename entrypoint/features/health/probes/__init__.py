@@ -12,31 +12,16 @@ from entrypoint.base.model import Finding
 from entrypoint.base.text import from_json
 from entrypoint.base.values import replace
 from entrypoint.base.wire import read, to_json
-from entrypoint.features.health.probe import Fields, Inputs, NodeView, Probe
-from entrypoint.features.health.probes import accelerators, container, image, network
-from entrypoint.features.health.reading import Named
+from entrypoint.features.health.probe import Fields, Inputs, Named, NodeView, Probe
+from entrypoint.features.health.probes import (  # noqa: F401  # they define all probes
+    accelerators,
+    container,
+    image,
+    network,
+)
 from entrypoint.system.threads import in_thread
 
-PROBES: tuple[type[Probe], ...] = (
-    image.Job,
-    image.Image,
-    image.Refused,
-    image.Programs,
-    image.Libraries,
-    accelerators.Accelerators,
-    accelerators.Builds,
-    container.SharedMemory,
-    container.LockedMemory,
-    container.Limits,
-    container.Cpus,
-    container.Memory,
-    container.Disks,
-    network.Interfaces,
-    network.Rdma,
-    network.Names,
-    network.Clocks,
-    network.RoundTrips,
-)
+PROBES = tuple(Probe.__subclasses__())  # in the order in which their modules define them
 Results = Mapping[type[Probe], Probe]
 
 # seconds of a probe without a program; and after a program's own limit, to be done with it

@@ -15,8 +15,19 @@ from entrypoint.base.render import TEMPLATES
 from entrypoint.base.secret import hides, masked
 from entrypoint.base.tables import table
 from entrypoint.base.values import dataclass
-from entrypoint.features.health.probe import Fields, Findings, Inputs, NodeView, Probe
-from entrypoint.features.health.reading import Decimal, Named, Number, Rows, String, Strings
+from entrypoint.features.health.probe import (
+    Decimal,
+    Fields,
+    Findings,
+    Inputs,
+    Named,
+    NodeView,
+    Number,
+    Probe,
+    Rows,
+    String,
+    Strings,
+)
 from entrypoint.plan import environment
 from entrypoint.spec import fields
 from entrypoint.system import checks
@@ -114,41 +125,6 @@ class Job(Probe):
 
 
 @dataclass(frozen=True)
-class Refusal:
-    """A reason for which `run` would end on this node."""
-
-    status: Number = None
-    reason: String = ""
-
-
-@dataclass(frozen=True)
-class Refused(Probe):
-    """The reasons for which `run` would end, and the probes without an answer."""
-
-    name = "what run would refuse"
-    texts = """
-    refused | {what} | | {fix}
-    unseen | {name} | an answer | run it by hand on this node; it may hang in the job, too
-    """
-    refused: Rows[Refusal] = ()
-    unseen: Rows[Named] = ()
-    seconds: Decimal = None  # that all probes took
-
-    @staticmethod
-    def read(inputs: Inputs) -> Fields:
-        _, refused = checks.dry_run(inputs.spec, inputs.facts, inputs.plan, lambda text: None)
-        return {"refused": tuple(Refusal(outcome.status, outcome.reason) for outcome in refused)}
-
-    def judge(self, view: NodeView) -> Findings:
-        for refusal in self.refused:
-            what, detail, fix = message_parts(refusal.reason)
-            fix = fix or f"run would end with {refusal.status}"
-            yield self.finding("error", "refused", detail, what=what, fix=fix)
-        for row in self.unseen:
-            yield self.finding("warning", "unseen", row.value, name=row.name)
-
-
-@dataclass(frozen=True)
 class Image(Probe):
     """The contents of this image: the distribution, the kernel below, and a digest of the installed
     packages: another image has another one."""
@@ -192,6 +168,41 @@ class Image(Probe):
     def alike(self, view: NodeView) -> Mapping[str, str]:
         image = f"{self.system} {self.packages}".strip()
         return {"image": image, "architecture": self.machine}
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A reason for which `run` would end on this node."""
+
+    status: Number = None
+    reason: String = ""
+
+
+@dataclass(frozen=True)
+class Refused(Probe):
+    """The reasons for which `run` would end, and the probes without an answer."""
+
+    name = "what run would refuse"
+    texts = """
+    refused | {what} | | {fix}
+    unseen | {name} | an answer | run it by hand on this node; it may hang in the job, too
+    """
+    refused: Rows[Refusal] = ()
+    unseen: Rows[Named] = ()
+    seconds: Decimal = None  # that all probes took
+
+    @staticmethod
+    def read(inputs: Inputs) -> Fields:
+        _, refused = checks.dry_run(inputs.spec, inputs.facts, inputs.plan, lambda text: None)
+        return {"refused": tuple(Refusal(outcome.status, outcome.reason) for outcome in refused)}
+
+    def judge(self, view: NodeView) -> Findings:
+        for refusal in self.refused:
+            what, detail, fix = message_parts(refusal.reason)
+            fix = fix or f"run would end with {refusal.status}"
+            yield self.finding("error", "refused", detail, what=what, fix=fix)
+        for row in self.unseen:
+            yield self.finding("warning", "unseen", row.value, name=row.name)
 
 
 @dataclass(frozen=True)
