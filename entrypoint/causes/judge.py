@@ -255,7 +255,7 @@ def _exceptions(output: Output, compare: _Comparison) -> Iterator[Match]:
         rows = (row for row in signatures() if row.needle in short)
         if any(compare(row, short) is not None for row in rows) and tries < _TRIES:
             continue
-        signature = _unnamed(match["name"], line, number, output)
+        signature = _unnamed(match["name"], number, output)
         usual = max(LAST_EXCEPTION, signature.weight)
         weight = max(WARNED, usual) if number < output.last_progress else usual
         words = output.statement(number, line[match.start("name") :])
@@ -264,7 +264,7 @@ def _exceptions(output: Output, compare: _Comparison) -> Iterator[Match]:
             return
 
 
-def _unnamed(name: str, line: str, number: int, output: Output) -> Signature:
+def _unnamed(name: str, number: int, output: Output) -> Signature:
     """Return what an exception means that no signature names."""
     ended = of_kind("user-code", says="the program ended with {name}", certainty="low")
     if name in clean.PLAIN:

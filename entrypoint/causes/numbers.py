@@ -27,11 +27,12 @@ _SLUGS = table("""
     ENOENT ENOTDIR                                                              | file-missing
     DEADLINE_EXCEEDED                                                           | collective-timeout
 """)
-_HTTP: Mapping[str, Sequence[int]] = {
-    "download": (408, 425, 429, *range(500, 600)),
-    "permission": (401, 403, 407, 451),
-    "file-missing": (404, 410),
-}
+# Statuses of HTTP below 500, which are of the client -> the kind of cause.
+_HTTP = table("""
+    408 425 429     | download
+    401 403 407 451 | permission
+    404 410         | file-missing
+""")
 _RETRIES: Mapping[str, Retry] = {
     "ENOTCONN": "elsewhere",
     "ESHUTDOWN": "elsewhere",
@@ -61,8 +62,8 @@ def by_number(line: str) -> Signature | None:
             signature = of_kind(_SLUGS[name], certainty="low")
             return signature._replace(retry=_RETRIES.get(name, signature.retry))
     found = compiled(_HTTP_STATUS).search(text)
-    number = int(found[1] or found[2]) if found else 0
-    slug = next((slug for slug, numbers in _HTTP.items() if number in numbers), "")
+    status = (found[1] or found[2]) if found else ""
+    slug = "download" if status >= "500" else _HTTP.get(status, "")
     return of_kind(slug, certainty="low") if slug else None
 
 

@@ -24,6 +24,7 @@ from entrypoint.base.cause import (
     Retry,
     Role,
 )
+from entrypoint.base.tables import rows
 from entrypoint.causes.clean import LONGEST, compiled
 
 if sys.version_info >= (3, 11):
@@ -32,31 +33,26 @@ else:
     import sre_parse as parser
 
 # How decisive a row is. Of several that match, the smallest number wins; in doubt the one that was
-# printed first.
-HARDWARE = 10  # reported by a device, the kernel or the scheduler
-NAMED = 20  # a system call or library names what failed
-LIKELY = 30  # named, but the message has several causes
-PYTHON = 36  # an exception whose type or text names what failed
-LAST_EXCEPTION = 40  # any other exception, or a crash
-WARNED = 46  # a warning, or an error that was followed by progress
-KILLED = 48  # the end itself is known, but not why
-WAITED = 52  # others did not come: mostly a consequence
-CONSEQUENCE = 60  # the other end is gone
-REPORTED = 70  # the launcher's report that something failed elsewhere
-
-# As the tables write them: `named`, or `named-2` for what is a little more decisive.
-_WEIGHTS: Mapping[str, int] = {
-    "hardware": HARDWARE,
-    "named": NAMED,
-    "likely": LIKELY,
-    "python": PYTHON,
-    "last-exception": LAST_EXCEPTION,
-    "warned": WARNED,
-    "killed": KILLED,
-    "waited": WAITED,
-    "consequence": CONSEQUENCE,
-    "reported": REPORTED,
+# printed first. The tables write `named`, or `named-2` for what is a little more decisive.
+_WEIGHTS = {
+    name: int(weight)
+    for name, weight, _ in rows("""
+        hardware       | 10 | reported by a device, the kernel or the scheduler
+        named          | 20 | a system call or library names what failed
+        likely         | 30 | named, but the message has several causes
+        python         | 36 | an exception whose type or text names what failed
+        last-exception | 40 | any other exception, or a crash
+        warned         | 46 | a warning, or an error that was followed by progress
+        killed         | 48 | the end itself is known, but not why
+        waited         | 52 | others did not come: mostly a consequence
+        consequence    | 60 | the other end is gone
+        reported       | 70 | the launcher's report that something failed elsewhere
+    """)
 }
+HARDWARE = _WEIGHTS["hardware"]
+LAST_EXCEPTION = _WEIGHTS["last-exception"]
+WARNED = _WEIGHTS["warned"]
+_CONSEQUENCE = _WEIGHTS["consequence"]
 _CHOICES: Mapping[str, Sequence[str]] = {
     "role": ROLES,
     "blame": BLAMES,
@@ -120,7 +116,7 @@ def of_kind(slug: str, **values: Any) -> Signature:
     usual = KINDS[slug]._asdict()
     del usual["meaning"]
     if usual["role"] == "root" and values.get("role", "root") != "root":
-        usual["weight"] = max(usual["weight"], CONSEQUENCE)
+        usual["weight"] = max(usual["weight"], _CONSEQUENCE)
     return Signature(**{**usual, **values})
 
 

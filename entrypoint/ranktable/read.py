@@ -55,15 +55,17 @@ class _Object:
     def at(self, key: str) -> str:
         return f"{self.path}.{key}" if self.path else key
 
-    def wrong(self, key: str, problem: str, detail: str, hint: str) -> ConfigError:
-        return ConfigError(f"EP700 rank table {self.where}: {self.at(key)} {problem}", detail, hint)
+    def wrong(self, key: str, problem: str, hint: str, detail: str = "") -> ConfigError:
+        """Return the error of the value at a key, which is the detail if there is no other."""
+        summary = f"EP700 rank table {self.where}: {self.at(key)} {problem}"
+        return ConfigError(summary, detail or _shown(self.values.get(key)), hint)
 
     def missing(self, key: str) -> ConfigError:
         return self.wrong(
             key,
             "is missing",
-            f"there are {', '.join(map(_shown, self.values)) or 'no fields'}",
             "add it",
+            f"there are {', '.join(map(_shown, self.values)) or 'no fields'}",
         )
 
     def get(self, key: str) -> str:
@@ -72,11 +74,9 @@ class _Object:
         if value is None:
             return ""
         if not isinstance(value, str):
-            raise self.wrong(key, "is neither a text nor a number", _shown(value), "write a text")
+            raise self.wrong(key, "is neither a text nor a number", "write a text")
         if not value.isprintable():
-            raise self.wrong(
-                key, "has characters that cannot be printed", _shown(value), "write a plain name"
-            )
+            raise self.wrong(key, "has characters that cannot be printed", "write a plain name")
         return value
 
     def text(self, key: str) -> str:
@@ -86,18 +86,14 @@ class _Object:
 
     def number(self, key: str) -> int:
         if not _NUMBER.fullmatch(value := self.text(key)):
-            raise self.wrong(
-                key, "is not a whole number", _shown(value), "write a number from 0 on"
-            )
+            raise self.wrong(key, "is not a whole number", "write a number from 0 on")
         return int(value)
 
     def addresses(self, key: str) -> str:
         """Return one IP address, or several separated by commas, or ""."""
         value = self.get(key)
         if value and not all(map(ip, value.split(","))):
-            raise self.wrong(
-                key, "is not an IP address", _shown(value), "write an IPv4 or IPv6 address"
-            )
+            raise self.wrong(key, "is not an IP address", "write an IPv4 or IPv6 address")
         return value
 
     def objects(self, key: str, may_be_empty: bool = False) -> list[_Object]:
@@ -107,14 +103,12 @@ class _Object:
         if value is None:
             raise self.missing(key)
         if not isinstance(value, list) or not value:
-            raise self.wrong(
-                key, "is not a list with entries", _shown(value), "list what belongs there"
-            )
+            raise self.wrong(key, "is not a list with entries", "list what belongs there")
         result = []
         for index, entry in enumerate(value):
             if not isinstance(entry, dict):
                 raise self.wrong(
-                    f"{key}[{index}]", "is not an object", _shown(entry), "write {...}"
+                    f"{key}[{index}]", "is not an object", "write {...}", _shown(entry)
                 )
             result.append(_Object(self.where, self.at(f"{key}[{index}]"), entry))
         return result
@@ -125,14 +119,14 @@ class _Object:
             raise self.wrong(
                 key,
                 "disagrees with the list",
-                f"{count}, and the list has {listed}",
                 "fix one of the two",
+                f"{count}, and the list has {listed}",
             )
 
     def take(self, key: str, value: _Value, places: dict[_Value, str], hint: str) -> None:
         """Note the place of a value that only one object may have."""
         if value in places:
-            raise self.wrong(key, "is taken", f"{value}, also at {places[value]}", hint)
+            raise self.wrong(key, "is taken", hint, f"{value}, also at {places[value]}")
         places[value] = self.at(key)
 
     def rest(self, *keys: str) -> dict[str, str]:
@@ -185,9 +179,9 @@ def _document(text: str, where: str) -> _Object:
 def _from_ranks(document: _Object, text: str) -> RankTable:
     """Return a v2.0 table, which lists ranks and names no servers: a node ends before the next rank
     with a `local_id` that it has."""
-    if (version := document.text("version")) != "2.0":
+    if document.text("version") != "2.0":
         hint = "a table with rank_list is of version 2.0"
-        raise document.wrong("version", "is unknown", _shown(version), hint)
+        raise document.wrong("version", "is unknown", hint)
     listed = document.objects("rank_list")
     document.counts("rank_count", len(listed))
     entries: list[_Entry] = []
@@ -204,9 +198,7 @@ def _from_ranks(document: _Object, text: str) -> RankTable:
 def _from_servers(document: _Object) -> RankTable:
     version = document.text("version")
     if version not in ("1.0", "1.2"):
-        raise document.wrong(
-            "version", "is unknown", _shown(version), "give a table of version 1.0 or 1.2"
-        )
+        raise document.wrong("version", "is unknown", "give a table of version 1.0 or 1.2")
     entries: list[_Entry] = []
     more: dict[str, dict[str, str]] = {}
     listed = document.objects("server_list")
@@ -214,9 +206,7 @@ def _from_servers(document: _Object) -> RankTable:
     for server in listed:
         server_id = server.text("server_id")
         if server_id in more:
-            raise server.wrong(
-                "server_id", "is listed twice", _shown(server_id), "list each server once"
-            )
+            raise server.wrong("server_id", "is listed twice", "list each server once")
         for key in ("host_ip", "container_ip"):
             server.addresses(key)
         more[server_id] = server.rest("server_id")
@@ -237,24 +227,20 @@ def _super_pods(document: _Object, server_ids: Sequence[str]) -> dict[str, tuple
     for pod in document.objects("super_pod_list"):
         name = pod.text("super_pod_id")
         if name in super_pods:
-            raise pod.wrong(
-                "super_pod_id", "is listed twice", _shown(name), "list each super-pod once"
-            )
+            raise pod.wrong("super_pod_id", "is listed twice", "list each super-pod once")
         for server in pod.objects("server_list"):
             server_id = server.text("server_id")
             if server_id not in remaining:
                 problem = (
                     "is in two super-pods" if server_id in server_ids else "is not in server_list"
                 )
-                raise server.wrong(
-                    "server_id", problem, _shown(server_id), "name each server of server_list once"
-                )
+                raise server.wrong("server_id", problem, "name each server of server_list once")
             remaining.remove(server_id)
             super_pods[name] = (*super_pods.get(name, ()), server_id)
     if remaining:
         detail = f"not {some(remaining, 4)}"
         raise document.wrong(
-            "super_pod_list", "does not name every server", detail, "add each to one"
+            "super_pod_list", "does not name every server", "add each to one", detail
         )
     return super_pods
 
@@ -284,15 +270,12 @@ def _pods(instances: Sequence[_Object], rank: int) -> Iterator[_Entry]:
         number = pod_number(name)
         if number is None and len(instances) > 1:
             raise instance.wrong(
-                "pod_name",
-                "does not end in a number",
-                _shown(name),
-                "name pods such as job-worker-0",
+                "pod_name", "does not end in a number", "name pods such as job-worker-0"
             )
         if number in numbered:
             detail = f"{name} and {numbered[number].text('pod_name')}"
             raise instance.wrong(
-                "pod_name", "ends in a number that another pod has", detail, "number a group's pods"
+                "pod_name", "ends in a number that another pod has", "number a group's pods", detail
             )
         numbered[number] = instance
     for _, instance in sorted(numbered.items(), key=lambda entry: entry[0] or 0):
@@ -309,7 +292,7 @@ def _no_pod_twice(entries: Sequence[_Entry]) -> None:
         if owners.setdefault(entry.card.pod, instance) != instance:
             detail = f"{_shown(entry.card.pod)}, also at {owners[entry.card.pod]}"
             raise _Object(entry.device.where, instance, {}).wrong(
-                "pod_name", "is in two groups", detail, "name each pod once"
+                "pod_name", "is in two groups", "name each pod once", detail
             )
 
 
@@ -368,7 +351,7 @@ def _places_of_ranks(entries: Sequence[_Entry], need_ip: bool) -> dict[int, str]
         if (entry.server_id, card.device_id) in devices:
             detail = f"device {card.device_id} of {entry.server_id}"
             raise device.wrong(
-                "device_id", "is a device listed before", detail, "list each device once"
+                "device_id", "is a device listed before", "list each device once", detail
             )
         devices.add((entry.server_id, card.device_id))
         device.take("rank_id", card.rank_id, ranks, "give each device a rank of its own")
@@ -376,8 +359,8 @@ def _places_of_ranks(entries: Sequence[_Entry], need_ip: bool) -> dict[int, str]
             raise device.wrong(
                 "device_ip",
                 "is missing",
-                "many servers",
                 "give each device's address, see hccn_tool -ip -g",
+                "many servers",
             )
         for address in card.device_ip.split(",") if card.device_ip else ():
             device.take("device_ip", address, addresses, "give each device's own address")

@@ -306,7 +306,7 @@ def _json(text: str, place: Place) -> Item:
 def _yaml(*text: Any) -> Item | None:
     from entrypoint.spec import yamlfile  # PyYAML takes 10 ms, and most starts read no YAML
 
-    return yamlfile.read(*text)
+    return yamlfile.Reader(*text).read()
 
 
 def _contradictions(

@@ -15,6 +15,7 @@ from typing import Any
 import yaml
 
 from entrypoint.base.secret import is_secret
+from entrypoint.base.tables import table
 from entrypoint.base.text import brief, is_utf16
 from entrypoint.base.values import dataclass, replace
 from entrypoint.spec.items import Item, Place, ProblemList
@@ -23,26 +24,17 @@ MAX_CHARACTERS = 1 << 20
 _MAX_VALUES = 20_000  # with all aliases expanded; a job may have 16,384 hosts
 
 _TAG = "tag:yaml.org,2002:"
-# Tags that a value may have. Those of numbers and booleans change nothing.
-_TAGS: dict[Any, tuple[str, ...]] = {
-    yaml.ScalarNode: ("str", "null", "merge", "int", "float", "bool"),
-    yaml.SequenceNode: ("seq",),
-    yaml.MappingNode: ("map",),
-}
+# Tags that a value of a kind of node may have. Those of numbers and booleans change nothing.
+_TAGS = table("""
+    scalar   | str null merge int float bool
+    sequence | seq
+    mapping  | map
+""")
 _PLAIN = {**dict.fromkeys(("", "~", "null", "Null", "NULL"), "null"), "<<": "merge"}
 """Scalars without quotes and tag that are no text -> their tag."""
 _TYPOGRAPHIC = (
     "\u201c\u201d\u201e\u2018\u2019\u201a\u00ab\u00bb"  # quotes as a word processor writes them
 )
-
-
-def read(text: str, file: str, report: ProblemList, group: int = 0, path: str = "") -> Item | None:
-    """Return the only document in `text` as an Item; an empty document is an empty mapping.
-
-    `file` names the text in positions, `group` is that of its Places, `path` the field it is for.
-    Returns None if the text is not YAML; that and all other problems are added to `report`.
-    """
-    return _Reader(text, file, report, group, path).read()
 
 
 class _Composer(yaml.BaseLoader):
@@ -65,15 +57,20 @@ class _Composer(yaml.BaseLoader):
 
 
 @dataclass
-class _Reader:
+class Reader:
+    """Reads a text. `file` names it in positions, `group` is that of its Places, `path` the field
+    that it is for; all problems are added to `report`."""
+
     text: str
     file: str
     report: ProblemList
-    group: int
-    path: str
+    group: int = 0
+    path: str = ""
     left: int = _MAX_VALUES
 
     def read(self) -> Item | None:
+        """Return the only document as an Item; None if it is not YAML. An empty document is an
+        empty mapping."""
         if len(self.text) > MAX_CHARACTERS:
             self.fail(
                 self.at(1, 1),
@@ -110,8 +107,8 @@ class _Reader:
             self.fail(self.at(1, 1), summary, "with all aliases expanded", "write fewer")
         return None
 
-    def fail(self, place: Place, summary: str, detail: str, hint: str) -> None:
-        self.report.add(place, self.path, summary, detail, hint, "EP101")
+    def fail(self, place: Place, summary: str, detail: str, hint: str, path: str = "") -> None:
+        self.report.add(place, path or self.path, summary, detail, hint, "EP101")
 
     def at(self, line: int, column: int) -> Place:
         where = f"{self.file}:{line}:{column}"
@@ -170,11 +167,9 @@ class _Reader:
             raise RecursionError
         place = self.place(node.start_mark)
         tag = node.tag.removeprefix(_TAG)
-        if tag not in _TAGS[type(node)]:
+        if tag not in _TAGS[node.id].split():
             detail = f"`{brief(re.sub(f'^{_TAG}', '!!', node.tag))}`"
-            self.report.add(
-                place, path, "this tag is not allowed here", detail, "remove the tag", "EP101"
-            )
+            self.fail(place, "this tag is not allowed here", detail, "remove the tag", path)
         if isinstance(node, yaml.ScalarNode):
             return Item(None if tag == "null" else self.scalar(node, place, path), place)
         if isinstance(node, yaml.SequenceNode):
@@ -187,9 +182,7 @@ class _Reader:
         text: str = node.value
         if node.style is None and text[:1] in _TYPOGRAPHIC and text:
             summary = "typographic quotes do not quote"
-            self.report.add(
-                place, path, summary, brief(text), "use straight ones: \" or '", "EP101"
-            )
+            self.fail(place, summary, brief(text), "use straight ones: \" or '", path)
             return text.strip(_TYPOGRAPHIC)
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
 
@@ -205,9 +198,7 @@ class _Reader:
             key = self.item(key_node, path)
             name = key_node.value  # text even if it would be nothing as a value
             if not isinstance(name, str):
-                self.report.add(
-                    key.place, path, "a key must be text", key.shown, "write text", "EP101"
-                )
+                self.fail(key.place, "a key must be text", key.shown, "write text", path)
                 continue
             inner = f"{path}.{name}" if path else name
             first = out.get(name)
@@ -227,12 +218,6 @@ class _Reader:
                 }
             else:
                 place = self.place(source.start_mark)
-                self.report.add(
-                    place,
-                    path,
-                    "`<<` merges mappings only",
-                    "",
-                    "give it an alias of a mapping",
-                    "EP101",
-                )
+                hint = "give it an alias of a mapping"
+                self.fail(place, "`<<` merges mappings only", "", hint, path)
         return out

@@ -37,7 +37,7 @@ def test_the_row_of_the_recipe_is_one() -> None:
             needle="Failed to acquire licence",
             says="no licence was free",
             certainty="low",
-            weight=table.LIKELY,
+            weight=table._WEIGHTS["likely"],
         ),
     )
 

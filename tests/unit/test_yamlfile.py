@@ -10,9 +10,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from entrypoint.spec import yamlfile
 from entrypoint.spec.items import Item, ProblemList
-from entrypoint.spec.yamlfile import read
+from entrypoint.spec.yamlfile import Reader
 
 
 def plain(item: Item | None) -> Any:
@@ -25,19 +24,19 @@ def plain(item: Item | None) -> Any:
 
 def problems(text: str) -> list[str]:
     report = ProblemList()
-    read(text, "f", report)
+    Reader(text, "f", report).read()
     return report.error().lines()
 
 
 def value(text: str) -> Any:
     report = ProblemList()
-    item = read(text, "f", report)
+    item = Reader(text, "f", report).read()
     assert not report, report.error()
     return plain(item)
 
 
 def test_every_value_knows_its_place() -> None:
-    item = read("a: 1\nb:\n  - x\n  - {c: d}\n", "job.yaml", ProblemList())
+    item = Reader("a: 1\nb:\n  - x\n  - {c: d}\n", "job.yaml", ProblemList()).read()
     second = item.value["b"].value[1]
     assert item.value["a"].place.where == "job.yaml:1:4"
     assert item.value["b"].key.where == "job.yaml:2:1"
@@ -149,7 +148,7 @@ def test_a_pair_of_surrogates_is_one_character() -> None:
 
 def test_of_too_many_values_the_rest_is_not_even_read() -> None:
     """A megabyte of them would take some 20 s and 350 MB."""
-    reader = yamlfile._Reader(f"a: [{'1,' * 100_000}]", "f", ProblemList(), 0, "")
+    reader = Reader(f"a: [{'1,' * 100_000}]", "f", ProblemList(), 0, "")
     reader.read()
     assert reader.report.error().lines() == [f"f:1:1: {TOO_MANY}"]
     assert reader.loader.get_mark().index < 50_000
@@ -192,7 +191,7 @@ YAMLISH = st.lists(
 )
 def test_no_text_breaks_the_reader(text: str) -> None:
     report = ProblemList()
-    item = read(text, "f", report)
+    item = Reader(text, "f", report).read()
     assert item is not None or report
     if report:
         assert all("\n" not in line for line in report.error().lines())

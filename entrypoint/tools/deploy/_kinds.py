@@ -9,9 +9,8 @@ runLauncherAsWorker); Kubeflow Trainer's pkg/apis/trainer/v1alpha1 and pkg/runti
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from entrypoint.base.errors import ConfigError
+from entrypoint.base.tables import rows
 from entrypoint.base.values import dataclass
 
 _LABEL = 63  # characters that DNS allows
@@ -21,81 +20,58 @@ _LABEL = 63  # characters that DNS allows
 class Kind:
     """One form of a job."""
 
-    host: Callable[[str, int], str]  # the host name of a job's Pod, by its rank
+    first: str  # the host name of a job's first Pod
+    others: str  # that of another Pod: `{rank}` is its rank, `{before}` the rank before
     label: str  # of every Pod, with the job's name, for kubectl's selectors
     has_index: bool = False  # Pods are annotated with their index, which is their rank
     # the headless Service is rendered; otherwise the controller creates one
     own_service: bool = False
-    has_probes: bool = True
-    whole_pod: bool = True  # it takes a Pod template; otherwise parts of one
+    has_probes: bool = False
+    whole_pod: bool = False  # it takes a Pod template; otherwise parts of one
     counts_slots: bool = False  # the controller counts the ranks, so the spec has to set them
-    generated: int = 0  # characters that the controller appends to a Pod's name
-    notes: tuple[str, ...] = ()  # properties that it cannot express: summary | detail | hint
+    has_suffix: bool = False  # the controller appends six characters to a Pod's name
 
 
+# Kind | host name of the first Pod | of the others | label | what else is true of it
 KINDS = {
-    "job": Kind(
-        lambda job, rank: f"{job}-{rank}",
-        "batch.kubernetes.io/job-name",
-        has_index=True,
-        own_service=True,
-    ),
-    "jobset": Kind(
-        lambda job, rank: f"{job}-node-0-{rank}",
-        "jobset.sigs.k8s.io/jobset-name",
-        has_index=True,
-        generated=6,
-    ),
-    "mpijob": Kind(
-        lambda job, rank: f"{job}-worker-{rank - 1}" if rank else f"{job}-launcher",
-        "training.kubeflow.org/job-name",
-        has_probes=False,
-        counts_slots=True,
-        notes=(
-            (
-                "EP808 an MPIJob ignores exit statuses | after 69, 71, 75 and 143 it ends, too"
-                " | add restarts: 3 to the spec, or use --kind job or jobset"
-            ),
-            (
-                "EP808 an MPIJob gets no probes"
-                " | older releases of its operator hide Pods that are not ready from each other"
-                " | ask `entrypoint health` in a Pod"
-            ),
-        ),
-    ),
-    "trainjob": Kind(
-        lambda job, rank: f"{job}-node-0-{rank}",
-        "jobset.sigs.k8s.io/jobset-name",
-        has_index=True,
-        whole_pod=False,
-        counts_slots=True,
-        generated=6,
-        notes=(
-            (
-                "EP808 a TrainJob ignores exit statuses | its runtime decides what is started"
-                " again | give a TrainingRuntime of your own a failure policy, or use --kind jobset"
-            ),
-            (
-                "EP808 a TrainJob cannot express all settings of a Pod | left out: restartPolicy,"
-                " terminationGracePeriodSeconds, enableServiceLinks, automountServiceAccountToken,"
-                " envFrom, ports, startupProbe, readinessProbe, terminationMessagePolicy | put what"
-                " you need into a TrainingRuntime of your own, or use --kind jobset"
-            ),
-        ),
-    ),
-    "volcano": Kind(
-        lambda job, rank: f"{job}-node-{rank}",
-        "volcano.sh/job-name",
-        notes=(
-            (
-                "EP808 Volcano starts the job again when any Pod ends with 69, 71, 75 or 143, or is"
-                " evicted | evictions count, and a Pod that was killed (137) does not end the job:"
-                " its peers' 75 starts it again | change maxRetry with kustomize:"
-                " docs/how-to/kustomize.md"
-            ),
-        ),
-    ),
+    name: Kind(first, others, label, **dict.fromkeys(more.split(), True))
+    for name, first, others, label, more in rows("""
+        job      | {job}-0        | {job}-{rank}          | batch.kubernetes.io/job-name | \
+            whole_pod has_index own_service has_probes
+        jobset   | {job}-node-0-0 | {job}-node-0-{rank}   | jobset.sigs.k8s.io/jobset-name | \
+            whole_pod has_index has_probes has_suffix
+        mpijob   | {job}-launcher | {job}-worker-{before} | training.kubeflow.org/job-name | \
+            whole_pod counts_slots
+        trainjob | {job}-node-0-0 | {job}-node-0-{rank}   | jobset.sigs.k8s.io/jobset-name | \
+            has_index has_probes counts_slots has_suffix
+        volcano  | {job}-node-0   | {job}-node-{rank}     | volcano.sh/job-name | \
+            whole_pod has_probes
+    """)
 }
+# Kind | what it cannot express: summary | detail | hint
+_NOTES = rows("""
+    mpijob | EP808 an MPIJob ignores exit statuses | after 69, 71, 75 and 143 it ends, too | \
+        add restarts: 3 to the spec, or use --kind job or jobset
+    mpijob | EP808 an MPIJob gets no probes | \
+        older releases of its operator hide Pods that are not ready from each other | \
+        ask `entrypoint health` in a Pod
+    trainjob | EP808 a TrainJob ignores exit statuses | \
+        its runtime decides what is started again | \
+        give a TrainingRuntime of your own a failure policy, or use --kind jobset
+    trainjob | EP808 a TrainJob cannot express all settings of a Pod | \
+        left out: restartPolicy, terminationGracePeriodSeconds, enableServiceLinks, \
+        automountServiceAccountToken, envFrom, ports, startupProbe, readinessProbe, \
+        terminationMessagePolicy | \
+        put what you need into a TrainingRuntime of your own, or use --kind jobset
+    volcano | EP808 Volcano starts the job again when any Pod ends with 69, 71, 75 or 143, or is \
+        evicted | evictions count, and a Pod that was killed (137) does not end the job: its \
+        peers' 75 starts it again | change maxRetry with kustomize: docs/how-to/kustomize.md
+""")
+
+
+def notes(kind: str) -> list[str]:
+    """Return warnings: the properties of a job that this kind cannot express."""
+    return [" | ".join(note) for name, *note in _NOTES if name == kind]
 
 
 def host_names(kind: str, job: str, nodes: int) -> list[str]:
@@ -111,8 +87,9 @@ def host_names(kind: str, job: str, nodes: int) -> list[str]:
             f"use for example j{job}",
         )
     form = KINDS[kind]
-    names = [form.host(job, rank) for rank in range(nodes)]
-    longest = max(names, key=len) + "-xxxxx"[: form.generated]
+    forms = (form.first, *[form.others] * (nodes - 1))
+    names = [name.format(job=job, rank=at, before=at - 1) for at, name in enumerate(forms)]
+    longest = max(names, key=len) + "-xxxxx" * form.has_suffix
     if len(longest) > _LABEL:
         detail = f"{longest} has {len(longest)} characters, DNS allows {_LABEL}"
         raise ConfigError(

@@ -22,6 +22,7 @@ from entrypoint.base.render import Raw
 from entrypoint.base.render import render as render_template
 from entrypoint.base.secret import masked
 from entrypoint.spec import HostEntry, JobSpec, written
+from entrypoint.tools.deploy import _kinds
 from entrypoint.tools.deploy._kinds import KINDS, Kind, host_names
 from entrypoint.tools.deploy._options import (
     RESTARTS,
@@ -88,7 +89,7 @@ def render(spec: JobSpec, options: Options) -> str:
 def notes(spec: JobSpec, options: Options) -> list[str]:
     """Return warnings: what the form of `options.kind` cannot express, and what everybody could
     read."""
-    lines = list(KINDS[_kind(options)].notes)
+    lines = _kinds.notes(_kind(options))
     if masked(options.spec_text) != options.spec_text:
         lines.append(
             "EP802 the ConfigMap may contain a secret | it has the whole spec, with its comments |"
