@@ -369,6 +369,13 @@ class EnvVar:
     corrects: bool = False  # only where the container has a variable of this name
 
 
+def usual(
+    name: str, value: str, origin: str, chosen_by: str = "", corrects: bool = False
+) -> EnvVar:
+    """Return a variable over which a user's own value wins."""
+    return EnvVar(name, value, origin, True, chosen_by, corrects)
+
+
 @dataclass(frozen=True)
 class Program:
     """One program that this node starts."""

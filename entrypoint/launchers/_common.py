@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from entrypoint.base.errors import ConfigError, Problem, SpecError
 from entrypoint.base.kept import PASS_FD
-from entrypoint.base.model import EnvVar, File, Launch, LaunchPort, Topology
+from entrypoint.base.model import EnvVar, File, Launch, LaunchPort, Topology, usual
 from entrypoint.base.render import render
 from entrypoint.base.text import brief
 from entrypoint.launchers._nested import (
@@ -209,9 +209,9 @@ def place(spec: JobSpec, topology: Topology) -> tuple[EnvVar, EnvVar, EnvVar]:
     alone = "the only node"
     hosts = topology.origin("hosts") if topology.has_peers else alone
     return (
-        EnvVar("NODE_RANK", str(topology.me), topology.origin("node_rank") or alone, default=True),
-        EnvVar("MASTER_ADDR", master(topology), hosts, default=True),
-        EnvVar("MASTER_PORT", str(spec.port or PORT), str(spec.source("port")), default=True),
+        usual("NODE_RANK", str(topology.me), topology.origin("node_rank") or alone),
+        usual("MASTER_ADDR", master(topology), hosts),
+        usual("MASTER_PORT", str(spec.port or PORT), str(spec.source("port"))),
     )
 
 

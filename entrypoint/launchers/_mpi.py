@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from entrypoint.base.errors import Problem
 from entrypoint.base.kept import RANK, KeptForm, RanksForm
-from entrypoint.base.model import EnvVar, File, Launch, LaunchRanks, Topology
+from entrypoint.base.model import File, Launch, LaunchRanks, Program, Topology, usual
 from entrypoint.base.rankkind import UNDER_DAEMONS
 from entrypoint.base.text import brief
 from entrypoint.base.values import replace
@@ -51,7 +51,7 @@ def launch(
             agents=topology.has_peers and topology.is_leader,
             env=(*place(spec, topology), *ranks.env),
             env_of_each=tuple(
-                EnvVar(name, f"${source}", f"each rank's own, from {ranks.name}", default=True)
+                usual(name, f"${source}", f"each rank's own, from {ranks.name}")
                 for name, source in variables.items()
             ),
         ),
@@ -82,11 +82,16 @@ def refused(spec: JobSpec, launcher: str, settled: Mapping[str, str]) -> list[Pr
     ]
 
 
-def agent(topology: Topology, after: str = "") -> File:
-    """Return the script that starts a daemon on another node instead of ssh. `after` follows the
-    daemon's command."""
-    script = file("mpirun/agent.sh.j2", {"run_dir": topology.run_dir, "after": after})
-    return replace(script, name="agent")
+def led(
+    launch: Launch, topology: Topology, program: Program, entry: str, after: str = ""
+) -> Launch:
+    """Return the leader's launch: with the MPI's own program, the hostfile, and the script that
+    starts a daemon on another node instead of ssh. `after` follows the daemon's command."""
+    files = [hostfile(topology, entry), *launch.files]
+    if topology.has_peers:
+        script = file("mpirun/agent.sh.j2", {"run_dir": topology.run_dir, "after": after})
+        files.append(replace(script, name="agent"))
+    return replace(launch, programs=(program,), files=tuple(files))
 
 
 def are_mixed(spec: JobSpec, topology: Topology) -> bool:

@@ -17,6 +17,7 @@ from entrypoint.base.model import (
     Program,
     Source,
     Topology,
+    usual,
 )
 from entrypoint.base.rankkind import UNDER_PROGRAMS
 from entrypoint.base.tables import table
@@ -116,11 +117,11 @@ def _env(spec: JobSpec, topology: Topology) -> tuple[EnvVar, ...]:
     rank = replace(place(spec, topology)[0], default=False)
     nodes = EnvVar("NNODES", str(len(topology.nodes)), topology.origin("hosts"))
     # Without a folder torch makes one in /tmp at each start, and leaves it.
-    logs = EnvVar("PET_LOG_DIR", f"{topology.run_dir}/tmp/torch", "the run directory", default=True)
+    logs = usual("PET_LOG_DIR", f"{topology.run_dir}/tmp/torch", "the run directory")
     # Torch's launchers kill after 30 s; newer ones (2.13) read this variable, so that a longer
     # grace is kept.
     grace = str(int(spec.timeouts.grace) + 2)
-    stop = EnvVar("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", grace, "timeouts.grace", default=True)
+    stop = usual("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", grace, "timeouts.grace")
     ours = [EnvVar(name, "0", "logs") for name in ("PET_REDIRECTS", "PET_TEE")]
     return (nodes, rank, logs, stop, *(ours if spec.logs.lines else ()))
 
@@ -133,10 +134,10 @@ def _barrier(spec: JobSpec, topology: Topology) -> tuple[EnvVar, ...]:
         # Nodes of the roll call are stopped together. But a lost node of an elastic job never
         # reaches the barrier: the others wait as long as torch's default.
         waits = topology.is_leader and not spec.elastic
-        forever = EnvVar("EXIT_BARRIER", str(_AS_LONG_AS_THE_JOB), "the roll call", default=True)
+        forever = usual("EXIT_BARRIER", str(_AS_LONG_AS_THE_JOB), "the roll call")
         return (forever,) if waits else ()
     # Nothing is known of the others, so the wait is bounded.
-    bounded = EnvVar("EXIT_BARRIER", f"{spec.timeouts.peers:g}", "timeouts.peers", default=True)
+    bounded = usual("EXIT_BARRIER", f"{spec.timeouts.peers:g}", "timeouts.peers")
     return (bounded, EnvVar("EXIT_TOGETHER", "yes", "roll_call"))
 
 

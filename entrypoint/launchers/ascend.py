@@ -16,6 +16,7 @@ from entrypoint.base.model import (
     LaunchRanks,
     Program,
     Topology,
+    usual,
 )
 from entrypoint.launchers._common import with_python
 from entrypoint.spec import JobSpec
@@ -30,7 +31,7 @@ def plan(spec: JobSpec, topology: Topology) -> Launch:
     is one."""
     waits = spec.ascend.rank_table == "wait"
     cards = topology.members.cards or _assumed(topology)
-    job = EnvVar("JOB_ID", topology.job, str(topology.origins.get("name", DEFAULT)), default=True)
+    job = usual("JOB_ID", topology.job, str(topology.origins.get("name", DEFAULT)))
     table = EnvVar(
         "RANK_TABLE_FILE", f"{topology.run_dir}/{_TABLE}", "the rank table, as HCCL reads it"
     )
@@ -50,7 +51,7 @@ def plan(spec: JobSpec, topology: Topology) -> Launch:
                     *_numbers(rank, cards.size, device, origin),
                     *((table,) if waits else ()),
                     job,
-                    EnvVar("ASCEND_PROCESS_LOG_PATH", process_log, "log_dir", default=True),
+                    usual("ASCEND_PROCESS_LOG_PATH", process_log, "log_dir"),
                 ),
                 label=f"rank {rank}",
                 log=f"{logs}-proc-rank-{rank}-device-{device}{topology.of_attempt}.txt",

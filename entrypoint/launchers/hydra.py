@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 
 from entrypoint.base import interfaces
-from entrypoint.base.model import EnvVar, Launch, LaunchRanks, Program, Topology
+from entrypoint.base.model import EnvVar, Launch, LaunchRanks, Program, Topology, usual
 from entrypoint.base.tables import table
 from entrypoint.base.values import replace
 from entrypoint.launchers import _mpi
@@ -54,9 +54,7 @@ def plan(spec: JobSpec, topology: Topology) -> Launch:
     tagged = _is_tagged(spec, topology)
     needs = ("mpiexec.hydra", "hydra_pmi_proxy") if many else ("mpiexec.hydra",)
     interface = interfaces.of_node(topology.report, spec.network.asked)
-    fabric = (
-        (EnvVar("FI_TCP_IFACE", interface, "network.interface", default=True),) if interface else ()
-    )
+    fabric = (usual("FI_TCP_IFACE", interface, "network.interface"),) if interface else ()
     ranks = LaunchRanks(
         "mpiexec.hydra",
         _NETWORK_HINT,
@@ -68,13 +66,9 @@ def plan(spec: JobSpec, topology: Topology) -> Launch:
     launch = replace(launch, needs_programs=needs)
     if not topology.is_leader:
         return launch
+    program = Program(_line(spec, topology, tagged), _settings(topology))
     # The daemon stays in the foreground, so the command that starts it must run in the background.
-    agent = (_mpi.agent(topology, " &"),) if many else ()
-    return replace(
-        launch,
-        programs=(Program(_line(spec, topology, tagged), _settings(topology)),),
-        files=(_mpi.hostfile(topology, "{}:{}"), *launch.files, *agent),
-    )
+    return _mpi.led(launch, topology, program, "{}:{}", " &")
 
 
 def _is_tagged(spec: JobSpec, topology: Topology) -> bool:

@@ -9,7 +9,7 @@ variables.
 from __future__ import annotations
 
 from entrypoint.base.errors import ConfigError
-from entrypoint.base.model import EnvVar, Launch, LaunchRanks, Program, Topology
+from entrypoint.base.model import EnvVar, Launch, LaunchRanks, Program, Topology, usual
 from entrypoint.launchers._common import endpoint, master, meeting_port, refuse_env, with_python
 from entrypoint.spec import JobSpec
 
@@ -30,7 +30,7 @@ def plan(spec: JobSpec, topology: Topology) -> Launch:
     size = topology.world_size
     hosts = topology.origin("hosts") if topology.has_peers else "the only node"
     address = endpoint(master(topology), spec.port or _PORT)
-    coordinator = EnvVar("JAX_COORDINATOR_ADDRESS", address, hosts, default=True)
+    coordinator = usual("JAX_COORDINATOR_ADDRESS", address, hosts)
     programs = tuple(
         Program(
             with_python(spec.command),
@@ -66,6 +66,4 @@ def _cards(topology: Topology, local: int) -> tuple[EnvVar, ...]:
         )
     share = cards // slots
     numbers = ",".join(str(card) for card in range(local * share, (local + 1) * share))
-    return (
-        EnvVar("JAX_LOCAL_DEVICE_IDS", numbers, f"device {topology.device.kind}", default=True),
-    )
+    return (usual("JAX_LOCAL_DEVICE_IDS", numbers, f"device {topology.device.kind}"),)

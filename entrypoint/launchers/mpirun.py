@@ -8,7 +8,16 @@ from collections.abc import Iterator, Sequence
 
 from entrypoint.base import interfaces
 from entrypoint.base.errors import ConfigError
-from entrypoint.base.model import EnvVar, File, Interface, Launch, LaunchRanks, Program, Topology
+from entrypoint.base.model import (
+    EnvVar,
+    File,
+    Interface,
+    Launch,
+    LaunchRanks,
+    Program,
+    Topology,
+    usual,
+)
 from entrypoint.base.render import quote_yaml
 from entrypoint.base.tables import table
 from entrypoint.base.text import some
@@ -36,18 +45,15 @@ _NETWORK_HINT = "make sure that the nodes reach each other's ports, over MY_MPI_
 # rank stays until the others have ended.
 # Ranks that wait spin, and take the CPU from those that work (Open MPI's FAQ, "running", degraded
 # mode); mpirun turns that off only where the hostfile has fewer slots than ranks.
-_YIELD = EnvVar(
+_YIELD = usual(
     "OMPI_MCA_mpi_yield_when_idle",
     "1",
     "more ranks than CPUs",
-    default=True,
     chosen_by=r"(OMPI_MCA_)?mpi_yield_when_idle",
 )
 # Open MPI 4 compresses the nodes' names by patterns that end at characters such as `_` and overrun
 # a buffer at long names (orte/mca/regx/fwd); since 4.0.2 it can also list them as they are.
-_LISTED = EnvVar(
-    "OMPI_MCA_regx", "naive", "launcher mpirun", default=True, chosen_by=r"(OMPI_MCA_)?regx"
-)
+_LISTED = usual("OMPI_MCA_regx", "naive", "launcher mpirun", chosen_by=r"(OMPI_MCA_)?regx")
 _LONGEST = 56  # characters before the first digit or dot of a name: more overrun PMIx's buffer, too
 
 # PyTorch's names for mpirun's variables; without them many scripts would run as jobs of a single
@@ -95,16 +101,9 @@ def plan(spec: JobSpec, topology: Topology) -> Launch:
         return launch
     script = _script(spec, topology, ranks.tagged)
     argv = ("bash", f"{topology.run_dir}/{script.name}", *spec.command)
-    return replace(
-        launch,
-        programs=(Program(argv, _settings(spec, topology), script=script.name),),
-        files=(
-            _mpi.hostfile(topology, "{} slots={}"),
-            script,
-            *launch.files,
-            *((_mpi.agent(topology),) if many else ()),
-        ),
-    )
+    program = Program(argv, _settings(spec, topology), script=script.name)
+    launch = replace(launch, files=(script, *launch.files))
+    return _mpi.led(launch, topology, program, "{} slots={}")
 
 
 def _options(spec: JobSpec) -> str:
@@ -243,11 +242,7 @@ def _interfaces(spec: JobSpec, topology: Topology) -> tuple[EnvVar, ...]:
     if not chosen:
         # By default mpirun passes the leader's interface to NCCL, which fails on nodes without it.
         alike = len(interfaces.names(filter(None, all_interfaces))) < 2
-        return (
-            ()
-            if alike
-            else (EnvVar("NCCL_SOCKET_IFNAME", interfaces.ANY, "the roll call", default=True),)
-        )
+        return () if alike else (usual("NCCL_SOCKET_IFNAME", interfaces.ANY, "the roll call"),)
     # mpirun's value for NCCL must suit all ranks; a node with several interfaces has its own value,
     # which wins.
     origin = str(spec.source("network.interface")) if wanted else "the roll call"
@@ -257,5 +252,5 @@ def _interfaces(spec: JobSpec, topology: Topology) -> tuple[EnvVar, ...]:
         EnvVar(
             "MY_MPI_BTL_TCP_IF", chosen, origin, default=not mpi.interface, chosen_by=_INTERFACES
         ),
-        EnvVar("NCCL_SOCKET_IFNAME", nccl, origin, default=True),
+        usual("NCCL_SOCKET_IFNAME", nccl, origin),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from entrypoint.base.model import EnvVar, Launch, Program, Topology
+from entrypoint.base.model import Launch, Program, Topology, usual
 from entrypoint.base.values import replace
 from entrypoint.launchers._common import meeting_port, place
 from entrypoint.spec import JobSpec
@@ -20,12 +20,10 @@ def plan(spec: JobSpec, topology: Topology) -> Launch:
     many = topology.has_peers
     rank, *meeting = place(spec, topology)
     hosts = topology.origin("hosts")
-    nodes = EnvVar("NNODES", str(len(topology.nodes)), hosts, default=True)
-    names = EnvVar(
-        "NODE_HOSTS", ",".join(node.where for node in topology.nodes), hosts, default=True
-    )
+    nodes = usual("NNODES", str(len(topology.nodes)), hosts)
+    names = usual("NODE_HOSTS", ",".join(node.where for node in topology.nodes), hosts)
     slots = topology.origin("slots")
-    processes = EnvVar("NPROC_PER_NODE", str(topology.this.slots), slots, default=True)
+    processes = usual("NPROC_PER_NODE", str(topology.this.slots), slots)
     numbers = {
         "RANK": rank.value,
         "WORLD_SIZE": nodes.value,
@@ -38,7 +36,7 @@ def plan(spec: JobSpec, topology: Topology) -> Launch:
         *(replace(var, corrects=not many) for var in (rank, nodes, names, *meeting)),
         *((processes,) if many else ()),
         *(
-            EnvVar(name, value, "one slot a node", default=True, corrects=not (many and is_rank))
+            usual(name, value, "one slot a node", corrects=not (many and is_rank))
             for name, value in numbers.items()
         ),
     )

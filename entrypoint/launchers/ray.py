@@ -7,7 +7,16 @@ Sources: Ray's documentation, "Ray Core CLI" (ray start, ray symmetric-run), "Co
 
 from __future__ import annotations
 
-from entrypoint.base.model import EnvVar, File, Launch, LaunchPort, LaunchRanks, Program, Topology
+from entrypoint.base.model import (
+    EnvVar,
+    File,
+    Launch,
+    LaunchPort,
+    LaunchRanks,
+    Program,
+    Topology,
+    usual,
+)
 from entrypoint.base.tables import table
 from entrypoint.launchers._common import (
     endpoint,
@@ -133,14 +142,12 @@ def _settings(spec: JobSpec, topology: Topology, address: str) -> tuple[EnvVar, 
     origin = f"{topology.origin('hosts')} and {spec.source('port')}"
     # Without a token anyone who reaches Ray's ports may run programs here. Ray before 2.52 has
     # none.
-    token = EnvVar(
-        "RAY_AUTH_TOKEN_PATH", f"{topology.run_dir}/{_TOKEN}", "this job's keys", default=True
-    )
+    token = usual("RAY_AUTH_TOKEN_PATH", f"{topology.run_dir}/{_TOKEN}", "this job's keys")
     return (
         EnvVar("RAY_ADDRESS", address, origin),
-        EnvVar("RAY_AUTH_MODE", "token", "launcher ray", default=True),
+        usual("RAY_AUTH_MODE", "token", "launcher ray"),
         *((token,) if topology.has_peers else ()),
         # SIGTERM to `ray start` comes after the program's end, when nothing has to be drained.
-        EnvVar("RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S", "0", "launcher ray", default=True),
-        EnvVar("RAY_USAGE_STATS_ENABLED", "0", "launcher ray", default=True),
+        usual("RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S", "0", "launcher ray"),
+        usual("RAY_USAGE_STATS_ENABLED", "0", "launcher ray"),
     )

@@ -9,15 +9,7 @@ from __future__ import annotations
 
 import json
 
-from entrypoint.base.model import (
-    EnvVar,
-    Launch,
-    LaunchPort,
-    LaunchRanks,
-    Program,
-    Topology,
-    of_task,
-)
+from entrypoint.base.model import Launch, LaunchPort, LaunchRanks, Program, Topology, of_task, usual
 from entrypoint.launchers._common import endpoint, with_options, with_python
 from entrypoint.spec import JobSpec
 
@@ -55,7 +47,7 @@ def plan(spec: JobSpec, topology: Topology) -> Launch:
         (
             Program(
                 with_options(spec, flags, _SETTLED),
-                (EnvVar("TF_CONFIG", config, topology.origin("hosts"), default=True),),
+                (usual("TF_CONFIG", config, topology.origin("hosts")),),
             ),
         ),
         ranks=_ONE,

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from entrypoint.base.errors import SpecError
-from entrypoint.base.model import EnvVar, File, Launch, Topology
+from entrypoint.base.model import File, Launch, Topology, usual
 from entrypoint.base.text import count
 from entrypoint.base.values import replace
 from entrypoint.launchers import _torch
@@ -46,7 +46,7 @@ def plan(spec: JobSpec, topology: Topology) -> Launch:
     if least is None:
         return launch
     # With one store for all, a node that comes later is never told where it is (torch 2.13).
-    share = EnvVar("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1", "nodes", default=True)
+    share = usual("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1", "nodes")
     programs = tuple(replace(each, env=(*each.env, share)) for each in launch.programs)
     return replace(launch, programs=programs, min_nodes=least)
 

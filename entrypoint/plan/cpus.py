@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import pairwise
 
-from entrypoint.base.model import EnvVar, Facts, Launch, Topology
+from entrypoint.base.model import EnvVar, Facts, Launch, Topology, usual
 from entrypoint.base.tables import table
 from entrypoint.base.text import count
 from entrypoint.spec import JobSpec
@@ -67,7 +67,7 @@ def _threads(cpus: float, ranks: int, origin: str, users: Mapping[str, str]) -> 
     most = users.get("NUMEXPR_MAX_THREADS", "")
     most_of = {"NUMEXPR_NUM_THREADS": int(most) if most.isdigit() else _NUMEXPR_MOST}
     return tuple(
-        EnvVar(name, str(min(number, most_of.get(name, number))), origin, default=True)
+        usual(name, str(min(number, most_of.get(name, number))), origin)
         for name, others in _THREADS.items()
         if users.keys().isdisjoint((name, *others.split()))
     )

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 from entrypoint.base import interfaces
 from entrypoint.base.kept import OWN_STACKS
-from entrypoint.base.model import EnvVar, Facts, Launch, NodeReport, Plan, Topology
+from entrypoint.base.model import EnvVar, Facts, Launch, NodeReport, Plan, Topology, usual
 from entrypoint.base.values import replace
 from entrypoint.plan.cpus import share
 from entrypoint.plan.numbering import inherited
@@ -98,7 +98,7 @@ def installed(facts: Facts, program: str) -> Iterator[EnvVar]:
     if added:
         yield EnvVar("LD_LIBRARY_PATH", ":".join((*added, *known)), origin)
     if place.prefix:
-        yield EnvVar("OPAL_PREFIX", place.prefix, origin, default=True)
+        yield usual("OPAL_PREFIX", place.prefix, origin)
 
 
 def with_installed(facts: Facts, program: str) -> dict[str, str]:
@@ -135,7 +135,7 @@ def network(spec: JobSpec, facts: Facts, report: NodeReport) -> list[EnvVar]:
         # Networks are for Open MPI alone; Gloo fails where one of several names is not there.
         names = ["NCCL_SOCKET_IFNAME"] if "/" not in patterns else []
         names += ["GLOO_SOCKET_IFNAME"] if not set(patterns) & set("/,") else []
-        return [EnvVar(name, patterns, origin, default=True) for name in names]
+        return [usual(name, patterns, origin) for name in names]
     origin = str(spec.source("network.interface")) if setting else "the roll call"
     name = report.interface.name if report.interface else ""
     values = {"GLOO_SOCKET_IFNAME": name} if name else {}
@@ -146,7 +146,7 @@ def network(spec: JobSpec, facts: Facts, report: NodeReport) -> list[EnvVar]:
     if addresses and all(":" in address for address in addresses):
         # Else HCCL, and NCCL under mpirun, look for IPv4 alone.
         values |= {"NCCL_SOCKET_FAMILY": "AF_INET6", "HCCL_SOCKET_FAMILY": "AF_INET6"}
-    return [EnvVar(variable, value, origin, default=True) for variable, value in values.items()]
+    return [usual(variable, value, origin) for variable, value in values.items()]
 
 
 def _without_set(launch: Launch, users: Collection[str], facts: Facts) -> Launch:
@@ -187,7 +187,7 @@ def _account(facts: Facts, topology: Topology) -> Iterator[EnvVar]:
         return
     origin = f"uid {facts.uid} has no passwd entry"
     names = "(LOGNAME|USER|LNAME|USERNAME)$"  # the first that is set counts
-    yield EnvVar("USER", f"uid{facts.uid}", origin, default=True, chosen_by=names)
+    yield usual("USER", f"uid{facts.uid}", origin, chosen_by=names)
     if facts.env.get("HOME", "") in ("", "/"):
         yield EnvVar("HOME", f"{topology.run_dir}-home", origin)
 
@@ -207,4 +207,4 @@ def _of_attempt(spec: JobSpec, topology: Topology) -> Iterator[EnvVar]:
         origin = str(spec.source("restarts"))
         yield EnvVar("ENTRYPOINT_ATTEMPT", str(topology.attempt), origin)
         count = str(topology.attempt - 1)
-        yield EnvVar("TORCHELASTIC_RESTART_COUNT", count, origin, default=True)
+        yield usual("TORCHELASTIC_RESTART_COUNT", count, origin)

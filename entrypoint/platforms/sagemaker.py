@@ -37,58 +37,39 @@ def read(clues: Clues) -> None:
 
     Raises ConfigError if SM_NUM_GPUS is not the number it has to be.
     """
-    if _CONFIG in clues.facts.files:
-        _read_file(clues, clues.facts.files[_CONFIG])
-    elif clues.env.get("SM_HOSTS"):
-        _read_toolkit(clues)
+    if matches(clues.facts):
+        _take_hosts(clues, _CONFIG if _CONFIG in clues.facts.files else "SM_HOSTS")
     clues.take_slots("SM_NUM_GPUS")
     clues.take_job("TRAINING_JOB_NAME")
 
 
-def _read_file(clues: Clues, text: str) -> None:
-    config = _json(text)
-    if not isinstance(config, dict):
-        _unclear(clues, f"{_CONFIG} is no JSON object", repr(text[:60]))
+def _take_hosts(clues: Clues, origin: str) -> None:
+    """Take the hosts, sorted by their numbers, and the place of this one. Whole names are compared:
+    algo-1 is not algo-10."""
+    text = clues.facts.files.get(origin) or clues.env.get(origin, "")
+    listed = _json(text)
+    name = "SM_CURRENT_HOST"
+    current = clues.env.get(name, "").strip().strip('"')  # some write it as JSON
+    if isinstance(listed, dict):  # the file has both
+        name, current = f"current_host of {origin}", str(listed.get("current_host", ""))
+        listed = listed.get("hosts")
+    is_list = isinstance(listed, list) and all(isinstance(host, str) and host for host in listed)
+    if not (listed and is_list):
+        summary, detail = f"{origin} has no list of hosts", repr(text[:60])
+        hint = "set ENTRYPOINT_HOSTS and ENTRYPOINT_NODE_RANK"
+        clues.no_hosts(summary, detail, hint)
+        clues.no_index(summary, detail, hint)
         return
-    hosts = _hosts(config.get("hosts"))
-    if not hosts:
-        _unclear(
-            clues, f"{_CONFIG} has no list of hosts", f"hosts is {str(config.get('hosts'))[:60]}"
-        )
-    else:
-        clues.take("hosts", hosts, _CONFIG)
-        _take_index(clues, str(config.get("current_host", "")), f"current_host of {_CONFIG}")
-
-
-def _read_toolkit(clues: Clues) -> None:
-    text = clues.env["SM_HOSTS"]
-    hosts = _hosts(_json(text))
-    if not hosts:
-        _unclear(clues, "SM_HOSTS is no JSON list of hosts", repr(text[:60]))
-        return
-    clues.take("hosts", hosts, "SM_HOSTS")
-    current = clues.env.get("SM_CURRENT_HOST", "").strip().strip('"')  # some write it as JSON
-    _take_index(clues, current, "SM_CURRENT_HOST")
-
-
-def _take_index(clues: Clues, current: str, origin: str) -> None:
-    """Take the place of this host. Whole names are compared: algo-1 is not algo-10."""
+    clues.take("hosts", tuple(sorted(listed, key=by_number)), origin)
     if current in clues.hosts:
-        clues.take("index", clues.hosts.index(current), origin)
+        clues.take("index", clues.hosts.index(current), name)
     else:
         shown = some((host[:60] for host in clues.hosts), 4)
         clues.no_index(
             "this node is none of the hosts",
-            f"{origin} is {current[:60]!r}, the hosts are {shown}",
+            f"{name} is {current[:60]!r}, the hosts are {shown}",
             "set ENTRYPOINT_NODE_RANK (0 for worker-0)",
         )
-
-
-def _unclear(clues: Clues, summary: str, detail: str) -> None:
-    """Note that the hosts and the index of this one are unknown."""
-    hint = "set ENTRYPOINT_HOSTS and ENTRYPOINT_NODE_RANK"
-    clues.no_hosts(summary, detail, hint)
-    clues.no_index(summary, detail, hint)
 
 
 def _json(text: str) -> Any:
@@ -96,10 +77,3 @@ def _json(text: str) -> Any:
         return from_json(text)
     except ValueError:
         return None
-
-
-def _hosts(entries: Any) -> tuple[str, ...]:
-    """Return the names, sorted by their numbers; none if it is no list of names."""
-    if not isinstance(entries, list) or not all(isinstance(host, str) and host for host in entries):
-        return ()
-    return tuple(sorted(entries, key=by_number))
