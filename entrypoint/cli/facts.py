@@ -16,7 +16,7 @@ COMMAND = Command(
 
 def act(args: argparse.Namespace, log: Logger) -> int:
     """Print platform, MPI and image. Returns 0, or the status with which `run` would refuse it."""
-    from entrypoint.plan import recognition
+    from entrypoint.cli import recognition
     from entrypoint.system.image import start as image_start
 
     spec, facts = inputs.job(args)

@@ -24,8 +24,8 @@ COMMAND = Command(
 
 def act(args: argparse.Namespace, log: Logger) -> int:
     """Print the plan. Returns 0, or the status with which `run` would refuse it."""
+    from entrypoint.cli.plan_text import plan_json, plan_text
     from entrypoint.plan import located, settle
-    from entrypoint.plan.show import plan_json, plan_text
     from entrypoint.system import checks
 
     spec, facts = inputs.job(args)

@@ -13,7 +13,7 @@ COMMAND = Command("print the job spec's JSON Schema, for editors", "", is_of_job
 
 def act(args: argparse.Namespace, log: Logger) -> int:
     """Print the schema. Returns 0."""
-    from entrypoint.spec.schema import schema
+    from entrypoint.cli.spec_schema import schema
 
     answer(json_document(schema()))
     return 0

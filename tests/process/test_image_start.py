@@ -23,7 +23,8 @@ from tests import TREE
 RUN = """
 import os, sys
 from entrypoint.base.errors import EntrypointError
-from entrypoint.system.image import record, start
+from entrypoint.cli import record_start as record
+from entrypoint.system.image import start
 start.ENTRY = record.image_start.ENTRY = sys.argv[1]
 start.RECORD = sys.argv[2]
 try:

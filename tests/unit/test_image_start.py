@@ -10,10 +10,11 @@ import pytest
 from entrypoint import plan as planning
 from entrypoint.base.errors import ConfigError, UsageError
 from entrypoint.base.model import Facts, Installation
-from entrypoint.plan import recognition, with_installed
+from entrypoint.cli import recognition
+from entrypoint.cli import record_start as image_record
+from entrypoint.plan import with_installed
 from entrypoint.spec import load, settings_in
 from entrypoint.system.image import mpi
-from entrypoint.system.image import record as image_record
 from entrypoint.system.image import start as image_start
 from entrypoint.system.image.start import ImageStart
 

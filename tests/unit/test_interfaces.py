@@ -12,8 +12,8 @@ from entrypoint.base import interfaces
 from entrypoint.base.errors import ConfigError, SpecError
 from entrypoint.base.model import EnvVar, Facts, Interface, Members, NodeReport, Plan
 from entrypoint.base.values import replace
+from entrypoint.cli.plan_text import plan_text
 from entrypoint.plan.members import interface_words, with_interface
-from entrypoint.plan.show import plan_text
 from entrypoint.spec import load
 from entrypoint.system import checks
 from entrypoint.system.image import mpi

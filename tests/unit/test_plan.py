@@ -15,8 +15,8 @@ from entrypoint.base.kept import OWN_STACKS
 from entrypoint.base.model import Device, EnvVar, Interface, Members, NodeReport, Plan, Program
 from entrypoint.base.render import TEMPLATES
 from entrypoint.base.values import replace
+from entrypoint.cli.plan_text import plan_json, plan_text
 from entrypoint.node import _deadline
-from entrypoint.plan.show import plan_json, plan_text
 from entrypoint.spec import JobSpec, Override, load
 from entrypoint.system import checks
 from tests.unit.plans import SECRET, build, facts, settle

@@ -18,7 +18,7 @@ import yaml
 from entrypoint.base import registry
 from entrypoint.base.errors import ConfigError
 from entrypoint.base.model import Site
-from entrypoint.plan.recognition import recognize, text
+from entrypoint.cli.recognition import recognize, text
 from entrypoint.platforms._clues import read
 from tests.unit.cases import as_facts, chosen, collect, read_expected, read_facts
 

@@ -7,9 +7,9 @@ import pytest
 from entrypoint.base.errors import HostError, SpecError
 from entrypoint.base.model import Facts, LaunchPort, Members, NodeReport, Plan
 from entrypoint.base.values import replace
+from entrypoint.cli.plan_text import plan_text
 from entrypoint.plan import settle
 from entrypoint.plan.ports import candidates, choose, with_chosen
-from entrypoint.plan.show import plan_text
 from entrypoint.session.gateway import ssh_port
 from entrypoint.spec import JobSpec, load
 

@@ -15,9 +15,9 @@ from entrypoint.base import registry
 from entrypoint.base.errors import ConfigError, EntrypointError
 from entrypoint.base.model import Facts, Topology
 from entrypoint.base.values import replace
+from entrypoint.cli.recognition import recognize
 from entrypoint.plan import env_of_ranks, environment, locate, settle
 from entrypoint.plan.numbering import several_nodes
-from entrypoint.plan.recognition import recognize
 from entrypoint.spec import Override, load
 from tests import TREE
 

@@ -21,8 +21,8 @@ from entrypoint import spec
 from entrypoint.base import registry
 from entrypoint.base.errors import SpecError
 from entrypoint.base.model import Source
+from entrypoint.cli.spec_schema import schema
 from entrypoint.spec import JobSpec, Override, check_host, fields, load
-from entrypoint.spec.schema import schema
 from tests import apis
 
 ROOT = Path(__file__).parents[2]

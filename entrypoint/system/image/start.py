@@ -2,7 +2,7 @@
 
 It exports variables, runs hooks and may change the user, so it runs first, with `image-entry` as
 its argument, which so inherits what it prepared. This process stays as its parent (parent.py).
-scripts/image/install tries and records it (record.py).
+scripts/image/install tries and records it (cli/record_start.py).
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ A build cannot read the image's ENTRYPOINT, so it is given. It counts if it runs
 once and with its words as they are, and exits with its status. Only s6-overlay's, which must be
 process 1, cannot be tried in a build.
 
-    python3 -m entrypoint.system.image.record [ENTRYPOINT]
+    python3 -m entrypoint.cli.record_start [ENTRYPOINT]
 
 ENTRYPOINT is a JSON list, as `docker inspect` prints it, `none`, or empty. It prints lines for the
 new image's Dockerfile.
