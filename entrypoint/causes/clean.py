@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from functools import cache, cached_property
 from itertools import accumulate, takewhile
 
+from entrypoint.base.tables import rows
+
 # Characters of a line that patterns look at, around a needle or from its begin: the rest is data.
 LONGEST = 1000
 _MOST_FIRST = 2_000  # lines that are judged from the begin of the output
@@ -32,37 +34,41 @@ _PREFIXES = (
 _PREFIX = f"^(?:{'|'.join(_PREFIXES)}){{1,3}}"
 _FRAME = r"^\s{0,20}File \".{1,400}, line \d"
 _COLOURS = r"\x1b\[[0-9;?]{0,20}[A-Za-z]"
-# From here on a line only lists what could be the reason, or what to do.
-_HINTS = (
-    "There are some potential root causes",
-    "This can happen if",
-    "This typically refers to",
-    "Possible root causes",
-    "ossible cause",
-    "ommon causes include",
-    "[Hint: ",
-    "Solution: ",
-    "Reason: 1. ",
-    "This may indicate",
-    "This indicates that",
-    "usually indicates",
-    "CUDA kernel errors might be asynchronously reported",
-    "For debugging consider passing CUDA_LAUNCH_BLOCKING",
-    "ompile with `TORCH_USE_CUDA_DSA`",
-    "error_file: <N/A>",
-    "To enable traceback see",
-    "ncclSystemError: System call (e.g. socket, malloc)",
-    "ncclInternalError: Internal check failed",
-    "If reserved memory is >>",
-    "If reserved but unallocated memory is large",
-    "(gai error",  # torch: the host may have an address of the other family
-    "To see node death information",
-    "To see more information about",
-    "destroy_process_group() was not called",
-    "Setting OMP_NUM_THREADS environment variable",
-    "If the shutdown was caused by an exception",
-    "is deprecated",
-)
+# From here on a line only lists what could be the reason, or what to do. torch prints `(gai error`
+# also if the host has an address of the other family.
+_HINTS = [
+    hint
+    for (hint,) in rows("""
+        There are some potential root causes
+        This can happen if
+        This typically refers to
+        Possible root causes
+        ossible cause
+        ommon causes include
+        [Hint:
+        Solution:
+        Reason: 1.
+        This may indicate
+        This indicates that
+        usually indicates
+        CUDA kernel errors might be asynchronously reported
+        For debugging consider passing CUDA_LAUNCH_BLOCKING
+        ompile with `TORCH_USE_CUDA_DSA`
+        error_file: <N/A>
+        To enable traceback see
+        ncclSystemError: System call (e.g. socket, malloc)
+        ncclInternalError: Internal check failed
+        If reserved memory is >>
+        If reserved but unallocated memory is large
+        (gai error
+        To see node death information
+        To see more information about
+        destroy_process_group() was not called
+        Setting OMP_NUM_THREADS environment variable
+        If the shutdown was caused by an exception
+        is deprecated
+    """)
+]
 _WARNING = (
     r"^\W{0,3}(?:W\d{4}\b|W\d{3} \d|W [\w/]{1,120}\.(?:cpp|cc|py)|WARN(?:ING)?\b|[Ww]arning\b)"
     r"|\bWARNING\b|\[W\]|\[WARN(?:ING)?\]|\bUserWarning\b|\bFutureWarning\b"

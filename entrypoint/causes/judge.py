@@ -50,7 +50,7 @@ _AMOUNT = r"(\d{1,9}(?:\.\d{1,9})?) ?([KMGT])i?B"
 _TOTAL = rf"(?:capacity of {_AMOUNT})|{_AMOUNT} total capacity"
 _OWN = rf"{_AMOUNT} reserved in total|this process has {_AMOUNT} memory in use"
 _FREE = rf"{_AMOUNT} free|of which {_AMOUNT} is free"
-_UNITS = {"K": 2.0**10, "M": 2.0**20, "G": 2.0**30, "T": 2.0**40}
+_UNITS = " KMGT"  # each is 1024 times the one before
 
 
 _UNKNOWN = of_kind(
@@ -345,4 +345,4 @@ def _gibibytes(pattern: str, line: str) -> float | None:
     if found is None:
         return None
     number, unit = [group for group in found.groups() if group]
-    return float(number) * _UNITS[unit]
+    return float(number) * 1024.0 ** _UNITS.index(unit)

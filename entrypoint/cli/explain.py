@@ -19,6 +19,24 @@ _HEAD = 1 << 20  # bytes that are read of the begin of a log
 _TAIL = 4 << 20  # and of its end
 
 
+def _number(text: str) -> int:
+    if not re.fullmatch(r"-?[0-9]{1,3}", text) or not -64 <= int(text) <= 255:
+        hint = "give a number from 0 to 255, or -9 for SIGKILL"
+        raise UsageError("EP136 --status needs a status", text[:20], hint)
+    return int(text)
+
+
+def _signal(text: str) -> str:
+    from signal import Signals
+
+    for one in Signals:
+        if text.upper() in (one.name, one.name.removeprefix("SIG"), str(one.value)):
+            return one.name
+    raise UsageError(
+        "EP136 --signal needs the name of a signal", text[:20], "such as SIGKILL or SIGSEGV"
+    )
+
+
 COMMAND = Command(
     "explain an exit status or a message: its cause, how to confirm it, and its fix; or, from the"
     " log in FILE (- for stdin), why a job failed and whether a retry helps; without an argument,"
@@ -32,7 +50,11 @@ COMMAND = Command(
         "--signal NAME  the signal that ended the job, such as SIGKILL",
     ),
     is_of_job=False,
-    more={"about": {"nargs": "*"}},
+    more={
+        "about": {"nargs": "*"},
+        "status": {"type": _number},
+        "signal": {"type": _signal},
+    },
 )
 
 
@@ -48,7 +70,7 @@ def act(args: argparse.Namespace, log: Logger) -> int:
 
         add_site(log)
         lines = failures.lines_of(_log(question[0]))
-        cause = failures.explained(lines, _number(args.status), _signal(args.signal))
+        cause = failures.explained(lines, args.status, args.signal or "")
         if args.json:
             answer(json_document(as_json(cause)))
         else:
@@ -84,28 +106,6 @@ def _is_asked(word: str) -> bool:
     """Return whether a word is an id, or a status that is not also the name of a file."""
     is_status = word.isascii() and word.isdigit() and not os.path.isfile(word)
     return is_status or re.fullmatch("(?i)EP[0-9]{3}", word) is not None
-
-
-def _number(text: str | None) -> int | None:
-    if text is None:
-        return None
-    if not re.fullmatch(r"-?[0-9]{1,3}", text) or not -64 <= int(text) <= 255:
-        hint = "give a number from 0 to 255, or -9 for SIGKILL"
-        raise UsageError("EP136 --status needs a status", text[:20], hint)
-    return int(text)
-
-
-def _signal(text: str | None) -> str:
-    if text is None:
-        return ""
-    from signal import Signals
-
-    for one in Signals:
-        if text.upper() in (one.name, one.name.removeprefix("SIG"), str(one.value)):
-            return one.name
-    raise UsageError(
-        "EP136 --signal needs the name of a signal", text[:20], "such as SIGKILL or SIGSEGV"
-    )
 
 
 def _log(path: str) -> bytes:

@@ -8,14 +8,15 @@ from typing import Any
 
 from entrypoint.base import secret, values
 from entrypoint.base.model import EnvVar, File, Node, Plan, Topology
+from entrypoint.base.tables import table
 from entrypoint.base.text import count, escaped, json_document
 from entrypoint.spec import JobSpec, fields
 
-_MODES = {
-    "exec": "this process becomes the program",
-    "local": "the programs of this node are supervised",
-    "coordinated": "the nodes call each other and end with one result",
-}
+_MODES = table("""
+    exec        | this process becomes the program
+    local       | the programs of this node are supervised
+    coordinated | the nodes call each other and end with one result
+""")
 
 
 def _role(topology: Topology, node: Node) -> str:

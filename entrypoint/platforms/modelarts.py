@@ -67,6 +67,7 @@ def read(clues: Clues) -> None:
             f" TF_WORKER_HOSTS is {clues.env.get('TF_WORKER_HOSTS', '')[:60]!r}",
             "set TF_WORKER_HOSTS on all nodes, or ENTRYPOINT_HOSTS",
         )
+    clues.take("hosts", tuple(host for host, _ in listeners))
     _take_index(clues, len(workers), len(servers))
     # 0 is the documented default of a CPU flavour, not a count of processes.
     cards = clues.number("MA_NUM_GPUS")
@@ -79,7 +80,6 @@ def read(clues: Clues) -> None:
         clues.take("log_dir", f"{mount}/log", "MA_MOUNT_PATH")
     clues.take("log_dir", clues.env.get("MA_LOG_DIR"), "MA_LOG_DIR")
     _take_pre_start(clues)
-    clues.take("hosts", tuple(host for host, _ in listeners))
     clues.take("ports", ports(listeners))
     if servers:
         clues.take("tasks", ("worker",) * len(workers) + ("ps",) * len(servers))
@@ -210,13 +210,5 @@ def _take_index(clues: Clues, workers: int, servers: int) -> None:
         is_told = is_rerouted and clues.env.get("RANK_AFTER_ACC")
         origin = f"{name}; {_NO_ORDER}" if is_told else name
         clues.take("index", index + workers * is_server, origin)
-    elif workers + servers > 1:
-        clues.no_index(
-            f"the platform gives {workers + servers} hosts and no index of this one",
-            f"{', '.join(_INDEX)} are unset",
-            "set ENTRYPOINT_NODE_RANK (0 for worker-0)",
-        )
-    elif (
-        workers + servers
-    ):  # without hosts none: the spec may name many, and they can't all be node 0
-        clues.take("index", 0)
+    else:
+        clues.take_index(name)

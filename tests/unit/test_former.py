@@ -12,7 +12,7 @@ from entrypoint.base import registry
 from entrypoint.base.errors import SpecError
 from entrypoint.base.model import Plan
 from entrypoint.base.values import replace
-from entrypoint.cli.spec_schema import schema
+from entrypoint.cli.schema import schema
 from entrypoint.plan import locate, located, warnings
 from entrypoint.spec import JobSpec, for_launcher, given, load, names_of, removed, written
 from entrypoint.spec.former import FORMER

@@ -21,7 +21,7 @@ from entrypoint import spec
 from entrypoint.base import registry
 from entrypoint.base.errors import SpecError
 from entrypoint.base.model import Source
-from entrypoint.cli.spec_schema import schema
+from entrypoint.cli.schema import schema
 from entrypoint.spec import JobSpec, Override, check_host, fields, load
 from tests import apis
 

@@ -50,20 +50,20 @@ KINDS = {
 }
 # Kind | what it cannot express: summary | detail | hint
 _NOTES = rows("""
-    mpijob | EP808 an MPIJob ignores exit statuses | after 69, 71, 75 and 143 it ends, too | \
+    mpijob | an MPIJob ignores exit statuses | after 69, 71, 75 and 143 it ends, too | \
         add restarts: 3 to the spec, or use --kind job or jobset
-    mpijob | EP808 an MPIJob gets no probes | \
+    mpijob | an MPIJob gets no probes | \
         older releases of its operator hide Pods that are not ready from each other | \
         ask `entrypoint health` in a Pod
-    trainjob | EP808 a TrainJob ignores exit statuses | \
+    trainjob | a TrainJob ignores exit statuses | \
         its runtime decides what is started again | \
         give a TrainingRuntime of your own a failure policy, or use --kind jobset
-    trainjob | EP808 a TrainJob cannot express all settings of a Pod | \
+    trainjob | a TrainJob cannot express all settings of a Pod | \
         left out: restartPolicy, terminationGracePeriodSeconds, enableServiceLinks, \
         automountServiceAccountToken, envFrom, ports, startupProbe, readinessProbe, \
         terminationMessagePolicy | \
         put what you need into a TrainingRuntime of your own, or use --kind jobset
-    volcano | EP808 Volcano starts the job again when any Pod ends with 69, 71, 75 or 143, or is \
+    volcano | Volcano starts the job again when any Pod ends with 69, 71, 75 or 143, or is \
         evicted | evictions count, and a Pod that was killed (137) does not end the job: its \
         peers' 75 starts it again | change maxRetry with kustomize: docs/how-to/kustomize.md
 """)
@@ -71,7 +71,7 @@ _NOTES = rows("""
 
 def notes(kind: str) -> list[str]:
     """Return warnings: the properties of a job that this kind cannot express."""
-    return [" | ".join(note) for name, *note in _NOTES if name == kind]
+    return [f"EP808 {' | '.join(note)}" for name, *note in _NOTES if name == kind]
 
 
 def host_names(kind: str, job: str, nodes: int) -> list[str]:

@@ -6,19 +6,13 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Coroutine, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Coroutine, Mapping, Sequence
 
-from entrypoint.base.text import count, duration
+from entrypoint.base.text import Log, count, duration
 from entrypoint.output.mux import Merge
 from entrypoint.system import children, proc, process
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from entrypoint.base.text import Log
-    from entrypoint.system.signals import Signals
-    from entrypoint.tools.local.faults import Fault
+from entrypoint.system.signals import Signals
+from entrypoint.tools.local.faults import Fault
 
 _POLL = 0.2  # seconds between checks whether a killed node has ended
 _FORCED = 5.0  # seconds from the second signal until remaining processes are killed
