@@ -40,6 +40,22 @@ _OUTPUT = table("""
     l prepend-rank prepend-pattern prepend-timestamp  | logs.prefix, or logs.timestamps
     outfile outfile-pattern errfile errfile-pattern   | logs.files
 """)
+# Hydra's ways to start daemons. Its nodes are those of the roll call, also in a Slurm step.
+_BY_FORK = table("""
+    HYDRA_LAUNCHER I_MPI_HYDRA_BOOTSTRAP | fork
+    I_MPI_HYDRA_RMK HYDRA_RMK            | user
+""")
+# The command is a shell that reads the agent, since the run directory may be mounted noexec. All
+# daemons are started from this node: the others have no agent.
+_BY_RSH = table("""
+    HYDRA_LAUNCHER I_MPI_HYDRA_BOOTSTRAP  | rsh
+    I_MPI_HYDRA_RMK HYDRA_RMK             | user
+    HYDRA_LAUNCHER_EXEC                   | /bin/sh
+    HYDRA_LAUNCHER_EXTRA_ARGS             | {run_dir}/agent
+    I_MPI_HYDRA_BOOTSTRAP_EXEC            | /bin/sh
+    I_MPI_HYDRA_BOOTSTRAP_EXEC_EXTRA_ARGS | {run_dir}/agent
+    I_MPI_HYDRA_BRANCH_COUNT              | {nodes}
+""")
 _OF_OPEN_MPI = ("TUNE_ENV_FILE", "OPENMPI_X_ARGS", "OPENMPI_MCA_ARGS")
 
 
@@ -117,27 +133,9 @@ def _line(spec: JobSpec, topology: Topology, tagged: bool) -> tuple[str, ...]:
 
 def _settings(topology: Topology) -> tuple[EnvVar, ...]:
     """Return the variables, of MPICH and of Intel MPI, that make Hydra start daemons with rsh's
-    command line.
-
-    The command is a shell that reads the agent, since the run directory may be mounted noexec.
-    """
-    many = topology.has_peers
-    origin = "launcher hydra"
-    shell = "/bin/sh"
-    agent = f"{topology.run_dir}/agent"
-    variables = {
-        "HYDRA_LAUNCHER": "rsh" if many else "fork",
-        "I_MPI_HYDRA_BOOTSTRAP": "rsh" if many else "fork",
-        "I_MPI_HYDRA_RMK": "user",
-        "HYDRA_RMK": "user",  # the nodes are those of the roll call, also in a Slurm step
-    }
-    if many:
-        variables |= {
-            "HYDRA_LAUNCHER_EXEC": shell,
-            "HYDRA_LAUNCHER_EXTRA_ARGS": agent,
-            "I_MPI_HYDRA_BOOTSTRAP_EXEC": shell,
-            "I_MPI_HYDRA_BOOTSTRAP_EXEC_EXTRA_ARGS": agent,
-            # all from this node: the others have no agent
-            "I_MPI_HYDRA_BRANCH_COUNT": str(len(topology.nodes)),
-        }
-    return tuple(EnvVar(name, value, origin) for name, value in variables.items())
+    command line."""
+    values = {"run_dir": topology.run_dir, "nodes": len(topology.nodes)}
+    return tuple(
+        EnvVar(name, value.format(**values), "launcher hydra")
+        for name, value in (_BY_RSH if topology.has_peers else _BY_FORK).items()
+    )

@@ -81,7 +81,7 @@ def plan(spec: JobSpec, topology: Topology) -> Launch:
         address,
         own_address if has_peers else "127.0.0.1",
     )
-    options = _options(spec, topology, address)
+    options = _options(spec, topology, first, address)
     argv = ("python", f"{topology.run_dir}/{script.name}", *values, *options, "--", *command)
     token = File(_TOKEN, "", "this job's keys", secret=True)
     return Launch(
@@ -94,15 +94,15 @@ def plan(spec: JobSpec, topology: Topology) -> Launch:
         forwards=True,
         takes_args=True,
         names_nodes=True,
-        port=_port(spec, topology) if has_peers else None,
+        port=_port(spec, topology, first) if has_peers else None,
     )
 
 
-def _port(spec: JobSpec, topology: Topology) -> LaunchPort:
+def _port(spec: JobSpec, topology: Topology, first: int) -> LaunchPort:
     """Return the ports of Ray's servers on this node."""
     servers = tuple(range(1, 1 + len(_SERVERS)))
     return LaunchPort(
-        spec.port or _PORT,
+        first,
         span=len(_SERVERS) + 2,
         here=(0, *servers) if topology.is_leader else servers,
         # Ray fails if a dashboard that is asked for cannot have its port.
@@ -111,15 +111,8 @@ def _port(spec: JobSpec, topology: Topology) -> LaunchPort:
     )
 
 
-def _dashboard(spec: JobSpec) -> int:
-    """Return the dashboard's port: the last of the range that the roll call has chosen."""
-    chosen = spec.source("port").origin == "the roll call"
-    return (spec.port or _PORT) + len(_SERVERS) + 1 if chosen else _DASHBOARD
-
-
-def _options(spec: JobSpec, topology: Topology, address: str) -> tuple[str, ...]:
+def _options(spec: JobSpec, topology: Topology, first: int, address: str) -> tuple[str, ...]:
     """Return the options of this node's `ray start`."""
-    first = spec.port or _PORT
     ports = tuple(f"--{name}={port}" for port, name in enumerate(_SERVERS, start=first + 1))
     # Ray counts cores and cards itself; slots that were counted from cards are no cores.
     cores = (f"--num-cpus={topology.this.slots}",) if spec.slots_of(topology.me) is not None else ()
@@ -127,12 +120,15 @@ def _options(spec: JobSpec, topology: Topology, address: str) -> tuple[str, ...]
     if not topology.is_leader:
         return (f"--address={address}", *common)
     is_served = spec.ray.dashboard == "local"
+    # the last port of the range that the roll call has chosen
+    is_chosen = spec.source("port").origin == "the roll call"
+    dashboard_port = first + len(_SERVERS) + 1 if is_chosen else _DASHBOARD
     dashboard = (f"--include-dashboard={str(is_served).lower()}", "--dashboard-host=127.0.0.1")
     return (
         "--head",
         f"--port={first}",
         *dashboard,
-        f"--dashboard-port={_dashboard(spec)}",
+        f"--dashboard-port={dashboard_port}",
         *common,
     )
 

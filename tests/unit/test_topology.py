@@ -327,8 +327,8 @@ NAMES = {"MA_NUM_HOSTS": "2", "VC_TASK_INDEX": "1"}
         (
             INDEX,
             (
-                "EP202 the platform gives 2 hosts and no index of this one | MA_TASK_INDEX,"
-                " VC_TASK_INDEX, VK_TASK_INDEX, DLS_TASK_INDEX are unset | set ENTRYPOINT_NODE_RANK (0 for"
+                "EP202 the platform gives 2 hosts and no index of this one | MA_TASK_INDEX"
+                " is unset | set ENTRYPOINT_NODE_RANK (0 for"
                 " worker-0)"
             ),
         ),
