@@ -1,4 +1,4 @@
-"""The foundations that every package may use: values, texts, errors, the wire, the folders of
-adapters."""
+"""The foundations that every package may use: values, texts, tables, errors, the wire, the
+folders of adapters."""
 
 EFFECTS = ("registry", "render", "kept")
