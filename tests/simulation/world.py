@@ -60,6 +60,7 @@ _FACTS = Facts(
 )  # fmt: skip
 # All of the table of a job of more nodes is looked at only so often (seconds).
 _LARGE, _LOOK = 1000, 0.1
+_PER_LOOK = 64  # events from one look at the CPU time that is used to the next
 NOT_READY, UNWRITABLE = Outcome(73, "the disk is full"), Outcome(73, "no room for the session")
 OVERDUE = Outcome(72, "the job's deadline has passed")
 
@@ -699,6 +700,7 @@ class World:
             + ("success: first\n" if schedule.after_first is not None else ""),
         )
         self.hosts = self.plans[1].topology.hosts
+        self._teams: dict[tuple[tuple[int, int], ...], tuple[int, ...]] = {}
         self.needed = schedule.least or ranks or schedule.nodes - schedule.spares
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
         self._number = 0
@@ -804,6 +806,12 @@ class World:
     def _heal(self, rank: int) -> None:
         del self._cut[rank]
 
+    def team_with(self, replaced: tuple[tuple[int, int], ...]) -> tuple[int, ...]:
+        """The nodes that work, by their places, where others have these places."""
+        if replaced not in self._teams:
+            self._teams[replaced] = team_of(self.plans[1].topology, replaced)
+        return self._teams[replaced]
+
     def all_well(self) -> bool:
         """Whether a program has run on every node that the leader's last attempt needs, and all
         have ended with 0; or the first has, if that decides."""
@@ -819,14 +827,15 @@ class World:
     def run(self, limit: float, most_seconds: float) -> None:
         """Until everybody has ended, the limit (seconds) has passed, or the CPU time is used up."""
         end = time.process_time() + most_seconds
-        while self._heap and self._heap[0][0] <= limit:
-            self.now, _, then = heapq.heappop(self._heap)
+        awaited: Container | None = self.containers[0]  # one that has not ended
+        while awaited and len(self.violations) <= 5 and self._heap and self._heap[0][0] <= limit:
+            self.now, number, then = heapq.heappop(self._heap)
             then()
-            if time.process_time() > end:
+            if number % _PER_LOOK == 0 and time.process_time() > end:
                 self.violations = [f"it took more than {most_seconds:g} s of CPU"]
                 return
-            if len(self.violations) > 5 or all(each.over for each in self.containers):
-                return
+            if awaited.over:
+                awaited = next((each for each in self.containers if not each.over), None)
 
     def _happen(self, fault: Fault) -> None:
         container = self.containers[fault.node]
@@ -1049,9 +1058,9 @@ class World:
         """No more nodes work than the job has places, and none that was replaced, as long as there
         are others."""
         boot, rank = self.containers[0].boots, container.rank
+        self.working[boot].add(rank)
         if not self.schedule.spares:
             return
-        self.working[boot].add(rank)
         if len(self.working[boot]) > self.needed:  # some may have ended
             programs = {each: self.containers[each].programs for each in self.working[boot]}
             self.working[boot] = {rank} | {
@@ -1063,22 +1072,19 @@ class World:
             self.violate(f"{busy} nodes work, and the job has {self.needed} places")
         if rank in self.barred:
             self.violate(f"node-{rank} was to blame twice, and works")
-        schedule = self.schedule
-        there = self.there & self.known  # a spare may come after the team was chosen
-        there -= {schedule.not_ready, schedule.unwritable, *schedule.all_unhealthy}
-        if (
-            rank in self.replaced
-            and len(there - self.replaced) >= self.needed
-            and self.now < self.began + 1
-        ):
-            self.violate(f"node-{rank} was replaced, and works, and others are there")
+        if rank in self.replaced and self.now < self.began + 1:
+            schedule = self.schedule
+            unfit = {schedule.not_ready, schedule.unwritable, *schedule.all_unhealthy}
+            there = self.there & self.known  # a spare may come after the team was chosen
+            if len(there - unfit - self.replaced) >= self.needed:
+                self.violate(f"node-{rank} was replaced, and works, and others are there")
 
     def watch_overlap(self, container: Container) -> None:
         """A rank starts: none of an earlier attempt runs anywhere, whoever has started that. Only a
         node that stands still cannot end it."""
         boot = self.containers[0].boots
         odd = {fault.node for fault in self.schedule.of("freeze")}
-        untouched = any(not self.is_disturbed(each.rank) for each in self.containers[1:])
+        untouched = any(not self.is_disturbed(node) for node in range(1, len(self.containers)))
         for node, started_by, until in self.cut_off:
             # A new leader does not know which other node was silent; and that the old one was only
             # if a worker is there that has lost it so: one that has seen the end of nothing else.
@@ -1086,16 +1092,18 @@ class World:
             if self.now < until and started_by < boot and is_known:
                 self.violate(f"node-{container.rank} starts a rank, and one of an earlier attempt"
                              f" runs where node-{node} was")  # fmt: skip
-        for each in self.containers:
-            if each.rank not in odd and each.programs.runs_of_before(boot):
-                self.violate(
-                    f"node-{container.rank} starts a rank, and node-{each.rank} runs one of an"
-                    " earlier attempt"
-                )
+        for before, nodes in self.working.items():
+            if before < boot:
+                nodes &= {it for it in nodes if self.containers[it].programs.runs_of_before(boot)}
+                for node in nodes - odd:
+                    self.violate(
+                        f"node-{container.rank} starts a rank, and node-{node} runs one of an"
+                        " earlier attempt"
+                    )
 
     def watch_port(self, action: actions.Send) -> None:
         """The programs of all nodes meet at one port, which is free where they need it."""
-        self.team = frozenset(team_of(self.plans[1].topology, action.message.replaced))
+        self.team = frozenset(self.team_with(action.message.replaced))
         boot, port = self.containers[0].boots, action.message.port or PORTS[0]
         if self.meets.setdefault(boot, port) != port:
             self.violate(f"node-{action.node} is told port {port}, another one {self.meets[boot]}")
