@@ -127,7 +127,7 @@ class Session:
         self.answered = False  # whether the worker's answer has arrived at the leader
         self.known = False  # whether the leader has heard it, too; one that is frozen does later
         self.released = False  # whether the leader has said the result
-        self._is_left = False  # whether the leader has ended it, and hears nothing of it any more
+        self.is_left = False  # whether the leader has ended it, and hears nothing of it any more
         schedule = world.schedule
         self._latency = (
             schedule.latency if schedule.far in (None, worker.rank) else schedule.latency / 10
@@ -145,7 +145,7 @@ class Session:
     def _arrive(
         self, sender: int, container: Container, boot: int, event: Callable[[], Any]
     ) -> None:
-        if sender in self._swept or (sender and self._is_left):
+        if sender in self._swept or (sender and self.is_left):
             return
         if (heals := self._world.heals(self.worker)) < math.inf:  # TCP sends it again
             self._world.at(heals, lambda: self._arrive(sender, container, boot, event))
@@ -158,7 +158,7 @@ class Session:
         ):
             told = event()
             self.answered |= isinstance(told, (events.Answered, events.Rejected))
-            container.give(told)
+            container.give(told, self)
 
     def close(self, sender: int, why: str = "") -> None:
         """The side that did not end it hears of that, after all that was sent before."""
@@ -174,7 +174,7 @@ class Session:
     def leave(self) -> None:
         """The leader ends it, and is not told that it has."""
         self.close(0)
-        self._is_left = True
+        self.is_left = True
 
     def sweep(self) -> None:
         """The worker's sshd is gone, and passes nothing on any more."""
@@ -183,7 +183,7 @@ class Session:
 
     def is_used(self) -> bool:
         """Whether both sides have it."""
-        return self.open and self.answered and not self.silent and not self._is_left
+        return self.open and self.answered and not self.silent and not self.is_left
 
     def leader_boot(self) -> int:
         """Which boot of the leader it is of."""
@@ -209,16 +209,16 @@ class Session:
     def tell_lost(self, container: Container, lost: events.SessionLost) -> None:
         """One that ends before the answer is an attempt that failed, and is made again."""
         if container.rank:
-            container.give(lost)
-        elif not self._is_left and not self.answered:
+            container.give(lost, self)
+        elif not self.is_left and not self.answered:
             container.call_again(self.worker)
-        elif not self._is_left:
-            container.give(lost)
+        elif not self.is_left:
+            container.give(lost, self)
 
     def give_up(self) -> None:
         """The leader waits no longer for the answer."""
         leader, boot = self._ends[0]
-        if self.open and not self.answered and not self._is_left and leader.is_boot(boot):
+        if self.open and not self.answered and not self.is_left and leader.is_boot(boot):
             self.close(0)
             self.open = False
             leader.call_again(self.worker)
@@ -252,7 +252,7 @@ class Container:
         self._calls: dict[int, int] = {}  # node -> number of the call to it that is under way
         self._called = 0  # calls so far
         self._frozen = False
-        self._inbox: list[Any] = []
+        self._inbox: list[tuple[Any, Session | None]] = []
         self._alarm = math.inf
 
     def is_boot(self, boot: int) -> bool:
@@ -357,15 +357,16 @@ class Container:
     def _thaw(self, boot: int) -> None:
         if self.is_boot(boot):
             self._frozen, inbox, self._inbox = False, self._inbox, []
-            for event in inbox:
-                self.give(event)
+            for event, session in inbox:
+                self.give(event, session)
 
-    def give(self, event: Any) -> None:
-        """The machine is told, and what it wants is done."""
-        if self.machine is None:
+    def give(self, event: Any, session: Session | None = None) -> None:
+        """The machine is told, and what it wants is done. `session`: in which this has arrived; what
+        arrived in one that the leader has ended since is not read."""
+        if self.machine is None or (session and session.is_left and not self.rank):
             return
         if self._frozen:
-            self._inbox.append(event)
+            self._inbox.append((event, session))
             return
         self._world.log(self.rank, event)
         machine = self.machine
