@@ -125,13 +125,14 @@ class Worker(Machine):
             # The leader has called and is still there: it gives up on its own and says why.
             self._after(self._contact.patience, self._out_of_time, "roll call")
             return
-        limit = self._spec.timeouts.peers
         seen = ", ".join(f"{what}: {why}" for what, why in self._missing.items() if why)
         do = f"see its log, or wait longer: {self._spec.setting('timeouts.peers')}, in seconds"
         if self._refused:
             seen += f"; {count(self._refused, 'login')} refused"
             do = "give all nodes the same secret and job name; see its log"
-        raise UnavailableError(f"EP501 {self._leader} did not call within {limit:.0f}s", seen, do)
+        raise UnavailableError(
+            f"EP501 {self._leader} did not call within {self._spec.timeouts.peers:.0f}s", seen, do
+        )
 
     # -- what the leader says
 
@@ -260,7 +261,7 @@ class Worker(Machine):
         unsure = self._contact.was_silent and not message.status
         self._act(actions.ReportPhases())  # before the last word: the leader does not wait for more
         self._tell_leader(messages.Goodbye(unsure))
-        self._stay()
+        self._stay(self._contact.patience if unsure else KILL_MARGIN)
         if unsure:
             self._contact.was_silent = False  # what comes next, the leader says to this, or later
             self._decide(self._without_leader("after a silence, it did not confirm its success"))
@@ -352,11 +353,11 @@ class Worker(Machine):
 
     # -- end
 
-    def _stay(self) -> None:
+    def _stay(self, seconds: float = KILL_MARGIN) -> None:
         """Stay until the leader has read the last message and ends the session: our end ends sshd,
         before it has passed that on."""
         self._stays = self._contact.is_connected
-        self._after(KILL_MARGIN, self._stay_no_longer)
+        self._after(seconds, self._stay_no_longer)
 
     def _finish(self) -> None:
         """Stop the programs, with the grace. After a release there is none: they had it."""

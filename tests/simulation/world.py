@@ -17,6 +17,7 @@ from shlex import split
 from typing import Any
 
 from entrypoint import __version__
+from entrypoint.base import heartbeat
 from entrypoint.base.cause import Cause
 from entrypoint.base.history import History
 from entrypoint.base.model import Facts, NodeReport, Outcome, Plan, Topology
@@ -1097,10 +1098,8 @@ class World:
             if before < boot:
                 nodes &= {it for it in nodes if self.containers[it].programs.runs_of_before(boot)}
                 for node in nodes - odd:
-                    self.violate(
-                        f"node-{container.rank} starts a rank, and node-{node} runs one of an"
-                        " earlier attempt"
-                    )
+                    self.violate(f"node-{container.rank} starts a rank, and node-{node}"
+                                 " runs one of an earlier attempt")  # fmt: skip
 
     def watch_port(self, action: actions.Send) -> None:
         """The programs of all nodes meet at one port, which is free where they need it."""
@@ -1185,7 +1184,8 @@ class World:
         """A released worker stays until its leader ends, and no longer."""
         self.last_words.append((worker.rank, worker.sessions[0].leader_boot()))
         since = max(worker.spoke, worker.stopped)
-        stayed, limit = self.now - since, KILL_MARGIN
+        asks = not worker.machine.state.is_released  # and has not been told
+        stayed, limit = self.now - since, heartbeat.patience(HEARTBEAT) if asks else KILL_MARGIN
         if not self.is_disturbed(0, worker.rank):
             limit = min(limit, max(0, worker.sessions[0].closes - since))
         limit += sum(
