@@ -1,4 +1,11 @@
-"""A worker's contact with its leader. Pure: the caller gives every time, in seconds."""
+"""A worker's contact with its leader. Pure: the caller gives every time, in seconds.
+
+A leader gives up a success that it has told only while no worker has acknowledged it: it was
+suspended itself, or it has heard nothing of a worker for the heartbeat timeout. A worker answers
+each ping at once. So one whose goodbye comes too late for its leader has heard nothing for as long,
+but for the time that messages are on their way, and believes no success before the leader has
+confirmed it (`was_silent`). Only a connection that breaks between the two cannot be known of.
+"""
 
 from __future__ import annotations
 
