@@ -25,8 +25,7 @@ _LEADER = 0
 
 
 class Worker(Machine):
-    """A node that follows. `handle` takes what happened and when, and gives what is to be done
-    about it."""
+    """A node that follows. `handle` takes what happened and when, and returns what to do."""
 
     _leader_name = ""  # which leader we have answered
     _token = ""  # what it has given to this node alone
