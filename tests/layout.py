@@ -59,7 +59,7 @@ MOST_OF_A_CLASS = {"lines": 300, "methods": 25, "attributes": 20}
 LARGE: Mapping[str, Mapping[str, int]] = {
     "base/model.py Topology": {"attributes": 21},
     "base/phases.py Phase": {"attributes": 24},  # one for each phase
-    "job/worker.py Worker": {"lines": 373, "methods": 37, "attributes": 21},
+    "job/worker.py Worker": {"lines": 355, "methods": 35},
     "node.py Loop": {"methods": 30, "attributes": 22},
     "output/log.py Logger": {"attributes": 21},
     "ranks/keeper.py Keeper": {"lines": 413, "methods": 28},

@@ -23,7 +23,13 @@ from entrypoint.job.outbox import Handlers, Part, Shared
 from entrypoint.job.progress import ProgressMonitor
 from entrypoint.job.relay import SignalRelay
 from entrypoint.job.stall.detector import StallDetector
-from entrypoint.plan.members import clock_warnings, interface_words, with_interface, with_neighbours
+from entrypoint.plan.members import (
+    Replaced,
+    clock_warnings,
+    interface_words,
+    with_interface,
+    with_neighbours,
+)
 from entrypoint.plan.ports import choose
 
 
@@ -31,6 +37,8 @@ class Attempt(Part):
     """One attempt's launch, progress and ends."""
 
     _port = 0  # at which the programs meet; 0: the planned one
+    # places that other nodes have than the planned ones, and these nodes
+    _replaced: Replaced = ()
 
     def __init__(self, shared: Shared, facts: Facts) -> None:
         super().__init__(shared)
@@ -117,7 +125,8 @@ class Attempt(Part):
         for line in (*clocks, *interface_words(self._spec, members), *lines, *chosen.lines):
             self._scheduler.log(line)
         self._scheduler.log(self._summary(seconds))
-        self._scheduler.act(actions.Prepare(members, self._port, roster.team.replaced))
+        self._replaced = roster.team.replaced
+        self._scheduler.act(actions.Prepare(members, self._port, self._replaced))
 
     def _summary(self, seconds: float) -> str:
         """Return how many nodes and slots are here, and how long that took."""
@@ -162,7 +171,7 @@ class Attempt(Part):
         else:
             state.enter(Phase.SPARE, node, roster.team.reasons.get(node, ""))
         neighbours = self._members.reports[node].neighbours
-        start = messages.Start(state.history, self._port, roster.team.replaced, neighbours)
+        start = messages.Start(state.history, self._port, self._replaced, neighbours)
         self._outbox.tell(node, start)
         self._progress.tell(node)
 

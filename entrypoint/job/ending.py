@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import math
 
-from entrypoint.base import heartbeat
 from entrypoint.base.errors import RetryError
 from entrypoint.base.model import Outcome
 from entrypoint.base.phases import Phase
@@ -116,8 +115,7 @@ class Ending(Part):
 
     def _pass_on(self) -> float:
         """Seconds in which the launcher has to pass on something."""
-        lost = any(peer.lost for peer in self._peers.values())
-        return _PASS_ON_LOST if lost else _PASS_ON
+        return _PASS_ON_LOST if any(peer.lost for peer in self._peers.values()) else _PASS_ON
 
     def _unread(self) -> float:
         """Seconds in which the reader of our output has to take something."""
@@ -132,11 +130,10 @@ class Ending(Part):
 
     def lose(self, node: int, outcome: Outcome) -> None:
         """A node is lost, whose own outcome is this one if it still runs."""
-        if self._scheduler.now - self._peers[node].heard > self._spec.timeouts.heartbeat:
+        if self._scheduler.now - self._peers[node].heard > self._peers.limit:
             self._unheard[node] = outcome
-        is_success = self._outcome is not None and not self._outcome.status
         is_needed = self._membership.participants.ends_with(node)
-        if is_success and is_needed and not self._state.is_released:
+        if self._is_success and is_needed and not self._state.is_released:
             self.deny(outcome)
 
     def deny(self, outcome: Outcome) -> None:
@@ -144,10 +141,13 @@ class Ending(Part):
         if not self._is_first() or self._peers.may_be_lost(self.began):
             self._denied = self._denied or outcome
 
+    @property
+    def _is_success(self) -> bool:
+        return self._outcome is not None and not self._outcome.status
+
     def _is_first(self) -> bool:
         """Return whether the first rank's success is the outcome, whatever one other node does."""
-        is_success = self._outcome is not None and not self._outcome.status
-        return is_success and self._state.plan.launch.ends_with_first
+        return self._is_success and self._state.plan.launch.ends_with_first
 
     def _gives_way(self) -> bool:
         """Take the outcome of workers that have lost this leader; False if they have not."""
@@ -175,9 +175,8 @@ class Ending(Part):
             return
         if not self._gives_way():
             self._outcome = self._verdict.conclude(self._outcome, self._state.stop)
-        release = messages.Release(**vars(self._outcome))
+        self._tell(*self._peers)
         for node, peer in self._peers.items():
-            self._outbox.tell(node, release)
             if not peer.lost:
                 self._state.enter(Phase.RELEASED, node)
         self._state.enter(Phase.RELEASED)
@@ -185,25 +184,30 @@ class Ending(Part):
         # Wait for the answer: a message that was only sent is lost if its connection ends.
         self._outbox.expect(messages.Goodbye, KILL_MARGIN, self._await_the_silent)
 
+    def _tell(self, *nodes: int) -> None:
+        release = messages.Release(**vars(self._outcome))
+        for node in nodes:
+            self._scheduler.act(actions.Send(node, release))
+
     def arrive(self, node: int) -> None:
         """A node of an elastic job has answered only now. Before the others are told the outcome,
         it is one of them."""
-        if self._state.is_released and self._outcome is not None:
-            self._scheduler.act(actions.Send(node, messages.Release(**vars(self._outcome))))
+        if self._state.is_released:
+            self._tell(node)
             self._state.enter(Phase.RELEASED, node)
 
-    def left(self, node: int) -> None:
-        """It has got the outcome. If none was told, it is lost when its session ends."""
-        if self._state.is_released:
-            self._state.enter(Phase.ENDED, node)
-            self._is_told = True
-            del self._peers[node]
-            self._outbox.note(node, messages.Goodbye)
+    def left(self, node: int, unsure: bool) -> None:
+        """It has got the outcome, which now stands: one that is `unsure` is told so."""
+        self._state.enter(Phase.ENDED, node)
+        self._is_told = True
+        del self._peers[node]
+        if unsure:
+            self._tell(node)
+        self._outbox.note(node, messages.Goodbye)
 
     def _await_the_silent(self) -> None:
-        nodes = self._topology.nodes
         silent = [
-            nodes[node].name
+            self._topology.name(node)
             for node in self._peers.alive()
             if not self._outbox.has_said(node, messages.Goodbye)
         ]
@@ -211,7 +215,7 @@ class Ending(Part):
             self._end()
             return
         # A frozen node may wake again; it should then learn how the job ended.
-        limit = heartbeat.patience(self._spec.timeouts.heartbeat, len(self._topology.nodes))
+        limit = self._peers.patience
         self._scheduler.log(
             f"EP618 the result is known; waiting {limit:.0f}s at most for {some(silent, _NAMED)} to"
             " receive it"
@@ -221,9 +225,8 @@ class Ending(Part):
 
     def _end(self) -> None:
         assert self._outcome is not None
-        if not self._is_told and self._gives_way():
-            # One that reads the other outcome later reads this one after it.
-            release = messages.Release(**vars(self._outcome))
-            for node in self._peers:
-                self._scheduler.act(actions.Send(node, release))
+        is_another = not self._is_told and self._gives_way()
+        if is_another or self._is_success:
+            # A silent node reads it after what it was told first, and knows that this one stands.
+            self._tell(*self._peers)
         self._state.end(self._outcome)

@@ -172,10 +172,8 @@ class EndMonitor(Part):
             self.settle(end)
 
     def _settle_in(self, seconds: float | None, end: ProgramExit) -> None:
-        if seconds:
+        if seconds is not None:
             self._scheduler.after(seconds, lambda: self.settle(end))
-        elif seconds is not None:
-            self.settle(end)
 
     def settle(self, end: ProgramExit) -> None:
         """The outcome is the cause, or this end if nothing failed. Its last lines are shown."""

@@ -20,7 +20,7 @@ class Heartbeat(Part):
     def begin(self) -> None:
         """The roll call begins."""
         self._beat()
-        self._scheduler.at(self._peers.next_look(self._scheduler.now), self._look)
+        self._look()
 
     def _beat(self, part: int = 0) -> None:
         """Ping a part of the workers: each once in an interval. One that was suspended and is lost
@@ -28,7 +28,7 @@ class Heartbeat(Part):
         parts = heartbeat.parts(self._nodes)
         for node in filter(self._peers.__contains__, range(part, self._nodes, parts)):
             self._outbox.tell(node, Ping(0))
-        pause = heartbeat.interval(self._peers.limit, self._nodes) / parts
+        pause = self._peers.interval / parts
         self._scheduler.after(pause, lambda: self._beat((part + 1) % parts))
 
     def _look(self) -> None:

@@ -111,11 +111,10 @@ class LaunchMonitor(Part):
             self._scheduler.after(seconds, lambda: self._blame(end))
 
     def _blame(self, end: ProgramExit) -> None:
-        """If a daemon failed, that is the cause; else mpirun's own end is."""
+        """If a daemon failed, that is the cause: raises RetryError; else mpirun's own end is."""
         if self._lost and not self._failures:
-            self._decide(RetryError(self._lost).outcome)
-        else:
-            self._settle(end)
+            raise RetryError(self._lost)
+        self._settle(end)
 
     def _judge(self, end: ProgramExit) -> None:
         """mpirun ended with 0, but not every rank is known to have."""
@@ -162,15 +161,14 @@ class LaunchMonitor(Part):
 
     def _stays(self) -> None:
         """mpirun hangs. It is a success only if each node has reported its own ranks and no
-        others."""
+        others; else raises RetryError."""
         if above := self.heard.above_slots(self._own):
             what = (
                 f"EP620 {self._name} is still running, though every rank is reported to have exited"
                 " with 0"
             )
             detail = "; ".join([*above, placement(self.heard.placed)])
-            self._decide(RetryError(what, detail, "retry").outcome)
-            return
+            raise RetryError(what, detail, "retry")
         self._scheduler.log(
             f"EP613 {self._name} is still running after all ranks exited; ending it"
         )
@@ -200,8 +198,8 @@ class LaunchMonitor(Part):
         self._act(actions.AnswerAgent(node, status))
 
     def daemon(self, node: int, message: messages.Daemon) -> None:
-        """A daemon of mpirun's has ended there. If it was killed, mpirun and the other ranks end,
-        too, but slowly."""
+        """A daemon of mpirun's has ended there. Raises RetryError if it was killed: mpirun and the
+        other ranks end, too, but slowly."""
         if node == self._state.me and not self._launch.agents_stay:  # mpirun itself runs here
             return
         host = self._host(node)
@@ -214,9 +212,9 @@ class LaunchMonitor(Part):
             message.status,
             message.why,
         )
-        if message.status > 128:
-            self._decide(RetryError(reason).outcome)
         self._lost = self._lost or reason
+        if message.status > 128:
+            raise RetryError(reason)
 
     def limit(self, node: int, message: messages.Limit) -> None:
         """A node could not start a process. Raises RetryError before all ranks have started: it was

@@ -93,7 +93,7 @@ class Leader(Machine):
             messages.Failed: self._failed,
             messages.ForceStop: lambda *_: self._force_stop(stopped("the job", 15)),
             messages.Stopped: self._stopped,
-            messages.Goodbye: lambda node, _: self._goodbye(node),
+            messages.Goodbye: self._goodbye,
             messages.Checking: self._roll_call.checking,
             messages.Checked: self._roll_call.checked,
         }
@@ -224,10 +224,10 @@ class Leader(Machine):
         self._participants.leave(node)
         self._outbox.lose(node)
 
-    def _goodbye(self, node: int) -> None:
+    def _goodbye(self, node: int, message: messages.Goodbye) -> None:
         """A node has got the outcome, or was rejected."""
         if self.state.is_released and self._peers.is_alive(node):
-            self._ending.left(node)
+            self._ending.left(node, message.unsure)
         else:
             self._end_session(node)
 
@@ -243,7 +243,7 @@ class Leader(Machine):
         if node != self.state.me:
             if not self._peers.hear(node, self._scheduler.now):
                 if isinstance(message, messages.Goodbye):  # of one that was rejected
-                    self._goodbye(node)
+                    self._goodbye(node, message)
                 return
             if why := self._attempt.wrong(node, message):
                 self._reject(node, why)

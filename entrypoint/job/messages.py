@@ -307,7 +307,9 @@ class Phases:
 @dataclass(frozen=True)
 class Goodbye:
     """The node has got the outcome, and sends nothing more. It stays until the leader has ended the
-    session."""
+    session. `unsure`: the leader may have lost it before, and must tell a success again."""
+
+    unsure: bool = False
 
 
 # --------------------------------------------------------------------------------------------------

@@ -25,7 +25,8 @@ class Peer:
 
 
 class Peers(dict[int, Peer]):
-    """Workers by rank. `limit`: seconds that a peer may be silent."""
+    """Workers by rank. `limit`: the heartbeat timeout (seconds); a peer that is silent for
+    `patience` is lost."""
 
     _due = 0.0  # when we planned to look for silent peers; 0: not yet
     # seconds for which this node itself was suspended last, if peers may have noticed that, and
@@ -37,8 +38,8 @@ class Peers(dict[int, Peer]):
         super().__init__()
         self.limit = limit
         nodes = len(topology.nodes)
-        self._interval = heartbeat.interval(limit, nodes)
-        self._patience = heartbeat.patience(limit, nodes)
+        self.interval = heartbeat.interval(limit, nodes)
+        self.patience = heartbeat.patience(limit, nodes)
         self._host = topology.name(topology.me)
 
     def alive(self) -> list[int]:
@@ -66,14 +67,14 @@ class Peers(dict[int, Peer]):
 
     def look(self, now: float) -> list[int]:
         """Those that have been silent for too long."""
-        since = now - self._patience
+        since = now - self.patience
         return [node for node, peer in self.items() if peer.heard < since and not peer.lost]
 
     def next_look(self, now: float) -> float:
         """Return when to look again: at the next heartbeat, or earlier if a silent peer's time ends
         before that."""
         first = min((peer.heard for peer in self.values() if not peer.lost), default=now)
-        end = min(self._interval, first - now + self._patience)
+        end = min(self.interval, first - now + self.patience)
         self._due = now + max(0.05, end)
         return self._due
 
@@ -81,7 +82,7 @@ class Peers(dict[int, Peer]):
         """If this node itself was frozen or got no CPU, its peers were not silent for that time."""
         if not self._due or now <= self._due:
             return
-        if now - self._due > self.limit - self._interval:
+        if now - self._due > self.limit - self.interval:
             self._stood = now - self._due
             self._stood_until = now
         for peer in self.values():

@@ -56,10 +56,10 @@ class RollCall(Part):
             self._disagree()
         for node in self._quorum.overdue(now):
             self._show_gate(node, "")
-            limit = self._quorum.gate_limit
             self._scheduler.log(
                 f"warning: EP466 {self._topology.name(node)} has not reported whether it is healthy"
-                f" | nothing within {limit:.0f}s | see its log; the job starts without its result"
+                f" | nothing within {self._quorum.gate_limit:.0f}s | see its log; the job starts"
+                " without its result"
             )
         match self._quorum.decide(now):
             case Wait(until, why):

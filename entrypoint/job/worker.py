@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from entrypoint import __version__
-from entrypoint.base import heartbeat
 from entrypoint.base.errors import ConfigError, UnavailableError
 from entrypoint.base.history import History
 from entrypoint.base.model import Outcome, Plan
 from entrypoint.base.phases import Phase
 from entrypoint.base.text import count
 from entrypoint.job import actions, events, messages
+from entrypoint.job.contact import Contact
 from entrypoint.job.failure import difference, lost, stopped
 from entrypoint.job.history import follow
 from entrypoint.job.state import JobState, Machine
@@ -25,17 +25,13 @@ _LEADER = 0
 
 
 class Worker(Machine):
-    """A node that follows. `handle` takes what happened and when, and gives what is to be done
-    about it."""
+    """A node that follows. `handle` takes what happened and when, and returns what to do."""
 
     _leader_name = ""  # which leader we have answered
     _token = ""  # what it has given to this node alone
-    _connected = False
-    _heard = 0.0  # when the leader last sent something
     _refused = 0  # logins that had not this job's keys
     _has_stopped = False  # whether nothing of the job runs here any more
     _stays = False  # whether the leader may not have read our last message yet
-    _due = 0.0  # when we planned to look whether the leader is silent
     _own: Outcome | None = None  # this node's own failure, of which the leader was told
     _has_failed = False  # whether a program of this node has failed on its own
 
@@ -48,7 +44,8 @@ class Worker(Machine):
         self._draft = draft
         self._topology = draft.topology
         self._me = state.me
-        self._heartbeat_timeout = spec.timeouts.heartbeat
+        self._leader = draft.topology.leader.name
+        self._contact = Contact(spec.timeouts.heartbeat, len(draft.topology.nodes))
         self._misdirected = Misdirected(draft.topology)
         self._missing: dict[str, str] = {}  # what is waited for before the start -> why
         self._scheduler = state.scheduler
@@ -70,7 +67,7 @@ class Worker(Machine):
         self._scheduler.now = now
         if self._takes_part():
             return messages.RUNS if self.state.has_started else messages.TAKEN
-        if not self._leader_is_there():
+        if not self._contact.is_there(self._scheduler.now):
             return ""
         is_hello = isinstance(message, messages.Hello)
         if is_hello and message.leader == self._leader_name and message.rank != self._me:
@@ -99,13 +96,12 @@ class Worker(Machine):
     def _on_endpoint_ready(self, event: events.EndpointReady) -> None:
         if self.state.phase is Phase.SSHD:  # its leader may have called before
             self.state.enter(Phase.ROLL_CALL)
-        self._heard = self._scheduler.now
-        leader, limit = self._topology.leader, self._spec.timeouts.peers
-        self._miss(leader.name, "it has not called yet")
+        self._contact.heard = self._scheduler.now
+        self._miss(self._leader, "it has not called yet")
         # An answer needs neither name, but a name without an address is often why no call comes. So
         # look and say it.
-        self._act(actions.Resolve((leader.rank, self._me)))
-        self._after(limit, self._out_of_time, "roll call")
+        self._act(actions.Resolve((_LEADER, self._me)))
+        self._after(self._spec.timeouts.peers, self._out_of_time, "roll call")
 
     def _miss(self, what: str, why: str) -> None:
         self._missing[what] = why
@@ -119,31 +115,23 @@ class Worker(Machine):
         """A login to this node failed; it may be the leader with another key."""
         if not self.state.has_started:
             self._refused += 1
-            self._miss(self._topology.leader.name, event.why)
+            self._miss(self._leader, event.why)
             if self.state.of(_LEADER) is Phase.MISSING:
                 self.state.note(_LEADER, event.why)
 
     def _out_of_time(self) -> None:
-        if self._leader_is_there():
+        if self._contact.is_there(self._scheduler.now):
             # The leader has called and is still there: it gives up on its own and says why.
-            self._after(self._patience(), self._out_of_time, "roll call")
+            self._after(self._contact.patience, self._out_of_time, "roll call")
             return
-        limit = self._spec.timeouts.peers
         seen = ", ".join(f"{what}: {why}" for what, why in self._missing.items() if why)
         do = f"see its log, or wait longer: {self._spec.setting('timeouts.peers')}, in seconds"
         if self._refused:
             seen += f"; {count(self._refused, 'login')} refused"
             do = "give all nodes the same secret and job name; see its log"
         raise UnavailableError(
-            f"EP501 {self._topology.leader.name} did not call within {limit:.0f}s", seen, do
+            f"EP501 {self._leader} did not call within {self._spec.timeouts.peers:.0f}s", seen, do
         )
-
-    def _leader_is_there(self) -> bool:
-        return self._connected and self._scheduler.now - self._heard <= self._patience()
-
-    def _patience(self) -> float:
-        """Seconds of silence until the leader is lost."""
-        return heartbeat.patience(self._heartbeat_timeout, len(self._topology.nodes))
 
     # -- what the leader says
 
@@ -151,14 +139,13 @@ class Worker(Machine):
         if event.node == self._me:
             self._here(event.message)
             return
-        self._heard = self._scheduler.now
-        self._connected = True
+        self._contact.hear(self._scheduler.now)
         if self.outcome is not None and not isinstance(event.message, messages.Release):
             return  # this node is leaving; a leader that starts again finds the next one
         if why := self._wrong(event.message):
             self._on_lost(events.SessionLost(_LEADER, f"it sent an invalid message: {why}"))
             return
-        _FROM_LEADER[type(event.message)](self, event.message)
+        _HANDLERS[type(event.message)](self, event.message)
 
     def _wrong(self, message: Any) -> str:
         """Return why the leader may not send this message now; "" if it may."""
@@ -183,19 +170,20 @@ class Worker(Machine):
         self.state.enter(Phase.ROLL_CALL, _LEADER)
         if why := self._misdirected.why(hello, self._scheduler.now):
             self._tell_leader(messages.Taken(why))
-            self._connected = False  # its session is nobody's, and may be replaced
+            self._contact.is_connected = False  # its session is nobody's, and may be replaced
             return
         if wrong := self._disagreement(hello):
-            self._say_last(messages.Reject(*wrong))
+            self._tell_leader(messages.Reject(*wrong))
+            self._stay()
             self._decide(ConfigError(*wrong).outcome)
             return
         self._leader_name = hello.leader
         self._token = hello.token
-        self._heartbeat_timeout = hello.heartbeat
+        self._contact.limit = hello.heartbeat
         self.state.enter(Phase.FILES)
         self._act(actions.AnswerRollCall(hello.env, hello.address, hello.leader))
         self.state.enter(Phase.WAITING)
-        self._miss(self._topology.leader.name, "it waits for other nodes")
+        self._miss(self._leader, "it waits for other nodes")
 
     def _disagreement(self, hello: messages.Hello) -> tuple[str, str, str] | None:
         """Return why this container and the leader's can't be one job: what, seen, do."""
@@ -208,7 +196,7 @@ class Worker(Machine):
         }
         for name, value in mine.items():
             if getattr(hello, name) != value:
-                here, there = self._topology.this.name, self._topology.leader.name
+                here, there = self._topology.this.name, self._leader
                 seen = difference(value, here, getattr(hello, name), there)
                 return (
                     f"EP504 the nodes disagree on {name}",
@@ -233,14 +221,13 @@ class Worker(Machine):
             if self._draft.launch.programs
             else "this node's ranks are started from there"
         )
-        self._scheduler.log(f"{self._topology.leader.name} has reached all nodes; {role}")
+        self._scheduler.log(f"{self._leader} has reached all nodes; {role}")
         self._do(message)
-        self._due = self._scheduler.now
         self._look_for_silence()
 
     def _question(self, message: messages.Question) -> None:
         self.state.enter(Phase.INQUIRY)
-        self._miss(self._topology.leader.name, "it asks all nodes first")
+        self._miss(self._leader, "it asks all nodes first")
         self._do(message)
 
     def _do(self, message: Any) -> None:
@@ -270,31 +257,32 @@ class Worker(Machine):
 
     def _release(self, message: messages.Release) -> None:
         self.state.enter(Phase.ENDING, _LEADER)
-        self.state.enter(Phase.RELEASED)
+        unsure = self._contact.was_silent and not message.status
         self._act(actions.ReportPhases())  # before the last word: the leader does not wait for more
-        self._say_last(messages.Goodbye())
+        self._tell_leader(messages.Goodbye(unsure))
+        self._stay(self._contact.patience if unsure else KILL_MARGIN)
+        if unsure:
+            self._contact.was_silent = False  # what comes next, the leader says to this, or later
+            self._decide(self._without_leader("after a silence, it did not confirm its success"))
+            return
+        self.state.enter(Phase.RELEASED)
         # Also one that has decided alone and is still here: the job has one outcome.
         self.state.outcome = Outcome(**vars(message))
         self._finish()
 
     def _look_for_silence(self) -> None:
-        """The leader speaks in every interval; one that is silent for longer than the timeout is
-        lost."""
-        patience, now = self._patience(), self._scheduler.now
-        self._heard = heartbeat.forgiven(self._heard, self._due, now)
-        silent = now - self._heard
-        if silent > patience and self.outcome is None:
+        """A leader that is silent for longer than the timeout is lost."""
+        silent, due = self._contact.look(self._scheduler.now)
+        if silent > self._contact.patience and self.outcome is None:
             outcome = self._without_leader(f"nothing heard of it for {silent:.0f}s")
             self.state.enter(Phase.LOST, _LEADER, outcome.reason)
             self._tell_failure(outcome)  # a frozen leader reads it when it wakes
             self._decide(outcome)
             return
-        interval = heartbeat.interval(self._heartbeat_timeout, len(self._topology.nodes))
-        self._due = now + min(interval, max(0.1, self._heard + patience - now))
-        self._scheduler.at(self._due, self._look_for_silence)
+        self._scheduler.at(due, self._look_for_silence)
 
     def _on_lost(self, event: events.SessionLost) -> None:
-        self._connected = False
+        self._contact.is_connected = False
         self._stay_no_longer()
         # Before the start it may come again: a leader calls until all have answered.
         why = event.why or "its session ended"
@@ -302,7 +290,7 @@ class Worker(Machine):
             self.state.enter(Phase.ROLL_CALL)
         self.state.enter(Phase.LOST if self._takes_part() else Phase.MISSING, _LEADER, why)
         if not self._takes_part():
-            self._miss(self._topology.leader.name, why)
+            self._miss(self._leader, why)
         elif self.outcome is None:
             self._decide(self._without_leader(why))
 
@@ -311,11 +299,11 @@ class Worker(Machine):
         node's own failure if it had one."""
         from entrypoint.job.membership.team import without_leader  # only a failure needs it
 
-        if self._scheduler.now - self._heard > self._heartbeat_timeout:
+        if self._scheduler.now - self._contact.heard > self._contact.limit:
             self.state.leader_lost = self._scheduler.now
         if self._own is not None:
             return self._own
-        return lost(self._topology.leader.name, why + without_leader(self._topology))
+        return lost(self._leader, why + without_leader(self._topology))
 
     # -- what happens here
 
@@ -344,20 +332,19 @@ class Worker(Machine):
         if self.state.has_started or self.state.phase is Phase.INQUIRY:
             self._give_up(outcome, stop=True)
         else:  # nothing runs here, and this node may come back: nobody else ends
-            self._say_last(
-                messages.Failed(outcome.status, outcome.reason, program=False, stop=True)
-            )
+            self._tell_failure(outcome, stop=True)
+            self._stay()
             self._decide(outcome)
 
     def _give_up(self, outcome: Outcome, stop: bool = False) -> None:
         """The leader decides for all. If there is none, or it does not answer in time, this node
         decides alone."""
-        if not self._leader_is_there():
+        if not self._contact.is_there(self._scheduler.now):
             self._decide(outcome)
             return
         self._own = self._own if stop else outcome
         self._tell_failure(outcome, stop)
-        patience = self._spec.timeouts.grace + KILL_MARGIN + self._patience()
+        patience = self._spec.timeouts.grace + KILL_MARGIN + self._contact.patience
         self._after(patience, lambda: self._decide(outcome))
 
     def _tell_failure(self, outcome: Outcome, stop: bool = False) -> None:
@@ -365,12 +352,11 @@ class Worker(Machine):
 
     # -- end
 
-    def _say_last(self, message: Any) -> None:
-        """Stay until the leader has read it and ends the session: our end ends sshd, before it has
-        passed it on."""
-        self._tell_leader(message)
-        self._stays = self._connected
-        self._after(KILL_MARGIN, self._stay_no_longer)
+    def _stay(self, seconds: float = KILL_MARGIN) -> None:
+        """Stay until the leader has read the last message and ends the session: our end ends sshd,
+        before it has passed that on."""
+        self._stays = self._contact.is_connected
+        self._after(seconds, self._stay_no_longer)
 
     def _finish(self) -> None:
         """Stop the programs, with the grace. After a release there is none: they had it."""
@@ -391,11 +377,19 @@ class Worker(Machine):
             return
         # without a leader, each worker decides alone whether to start again
         if not self.state.is_released:
-            then = self.state.next_history()
-            outcome = follow(outcome, then, self._spec.restarts, None)
+            outcome = follow(outcome, self.state.next_history(), self._spec.restarts, None)
         self.state.end(outcome)
 
 
+# What the leader orders this node's programs to do.
+_ORDERS = (
+    messages.StartDaemon,
+    messages.Ping,
+    messages.Signal,
+    messages.Stacks,
+    messages.ReleaseFailedRanks,
+)
+# By event, and by message of the leader.
 _HANDLERS: Mapping[type, Callable[[Worker, Any], None]] = {
     events.Started: Worker._on_started,
     events.TimerFired: lambda worker, event: None,  # only time has passed
@@ -408,16 +402,10 @@ _HANDLERS: Mapping[type, Callable[[Worker, Any], None]] = {
     events.RankChanged: lambda worker, event: worker.state.rank_changed(event.change),
     events.Signalled: Worker._on_signalled,
     events.Faulted: lambda worker, event: worker._give_up(event.outcome),
-}
-_FROM_LEADER: Mapping[type, Callable[[Worker, Any], None]] = {
+    **dict.fromkeys(_ORDERS, Worker._do),
     messages.Hello: Worker._hello,
     messages.Start: Worker._start,
-    messages.StartDaemon: Worker._do,
-    messages.Ping: Worker._do,
     messages.Progressed: Worker._progressed,
-    messages.Signal: Worker._do,
-    messages.Stacks: Worker._do,
-    messages.ReleaseFailedRanks: Worker._do,
     messages.Question: Worker._question,
     messages.Stop: Worker._stop_here,
     messages.Release: Worker._release,

@@ -28,7 +28,7 @@ from entrypoint.plan.launch import (
     mode_of,
     without_boot_script,
 )
-from entrypoint.plan.members import assume_members, check_networks, working
+from entrypoint.plan.members import Replaced, assume_members, check_networks, working
 from entrypoint.plan.notes import later, warnings
 from entrypoint.plan.topology import locate
 from entrypoint.spec import JobSpec, for_launcher
@@ -46,7 +46,7 @@ def settle(
     topology: Topology | None = None,
     members: Members | None = None,
     leader_env: Mapping[str, str] | None = None,
-    replaced: tuple[tuple[int, int], ...] = (),
+    replaced: Replaced = (),
 ) -> Plan:
     """Return what this node will do.
 

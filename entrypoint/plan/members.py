@@ -3,7 +3,7 @@ and the nodes that work in an attempt of a job with spares."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from entrypoint import __version__
@@ -15,7 +15,7 @@ from entrypoint.base.values import replace
 from entrypoint.plan.limits import CLOCKS_OF_RUN, clocks_apart
 from entrypoint.spec import JobSpec
 
-Replaced = Collection[tuple[int, int]]  # places of the job, each with the node that has it
+Replaced = tuple[tuple[int, int], ...]  # places of the job, each with the node that has it
 _SHOWN = 4  # interfaces in one line
 
 

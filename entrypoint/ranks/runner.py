@@ -16,7 +16,7 @@ from entrypoint.base.values import replace
 from entrypoint.job import events, messages
 from entrypoint.output.log import Callbacks
 from entrypoint.plan import env_of_ranks, environment, form_of, session_env, settle
-from entrypoint.plan.members import team_of, with_report
+from entrypoint.plan.members import Replaced, team_of, with_report
 from entrypoint.plan.ports import with_chosen
 from entrypoint.ranks import command_line, orders
 from entrypoint.ranks.keeping import KeeperProcess
@@ -60,7 +60,7 @@ class Programs:
         self._background = callbacks.background
         self._plan = draft  # until `prepare`
         self._members = draft.members
-        self._replaced: tuple[tuple[int, int], ...] = ()
+        self._replaced: Replaced = ()
         process.show(process.WAITING)  # an earlier attempt may have set STARTED
         kind = DaemonRanks if draft.launch.ranks.kind.by_daemons else ProgramRanks
         self.ranks = kind(facts, draft, keeper, callbacks, note)
@@ -103,7 +103,7 @@ class Programs:
         members: Members,
         leader_env: Mapping[str, str] | None = None,
         port: int = 0,
-        replaced: tuple[tuple[int, int], ...] = (),
+        replaced: Replaced = (),
     ) -> Launch:
         """Settle the final plan and write its files: ranks may start here from now on. `port` and
         `replaced` as in messages.Start.

@@ -83,24 +83,7 @@ def check(
     if not wrong and schedule.deadline is not None:  # which may come before all else
         return world, [*_one_status(schedule, world), *_overdue(schedule, world)]
     if not wrong:
-        wrong += _one_status(schedule, world)
-        wrong += _suspended(schedule, world)
-        wrong += _first(schedule, world)
-        wrong += _cause(schedule, world)
-        wrong += wrong_stalls(schedule, world)
-        wrong += _reported_cause(schedule, world)
-        wrong += _elastic(schedule, world)
-        wrong += _restarts(schedule, world)
-        wrong += _progress(schedule, world)
-        wrong += _phases(schedule, world)
-        wrong += _stopped_between(schedule, world)
-        wrong += _comes_back(schedule, world)
-        wrong += _unwritable(schedule, world)
-        wrong += _unhealthy(schedule, world)
-        wrong += _spares(schedule, world)
-        wrong += _succeeds(schedule, world)
-        wrong += _leaves(schedule, world)
-        wrong += _stopped_everywhere(schedule, world)
+        wrong += [words for holds in _ALL for words in holds(schedule, world)]
     return world, wrong
 
 
@@ -768,3 +751,11 @@ def _stopped_everywhere(schedule: Schedule, world: World) -> list[str]:
     if {status for _, status, _ in ends.values()} != {143} and ends[0][1]:
         wrong.append(f"all nodes were told to stop, and end with {ends}")
     return wrong
+
+
+# What must hold at the end.
+_ALL = (
+    _one_status, _suspended, _first, _cause, wrong_stalls, _reported_cause, _elastic, _restarts,
+    _progress, _phases, _stopped_between, _comes_back, _unwritable, _unhealthy, _spares,
+    _succeeds, _leaves, _stopped_everywhere,
+)  # fmt: skip

@@ -12,7 +12,6 @@ from entrypoint.base import heartbeat
 from entrypoint.base.cause import Cause
 from entrypoint.features.netcheck import messages as netcheck
 from entrypoint.job import events, messages
-from entrypoint.plan.members import team_of
 from entrypoint.ranks import below
 from entrypoint.ranks.diagnosis import LIMIT as DIAGNOSIS
 from tests.simulation import stalls
@@ -157,7 +156,7 @@ class Programs:
         self.started = True
         self.attempt = order.history.attempt
         self._world.watch_attempt(self._container, order.history.attempt)
-        team = team_of(self._world.plans[1].topology, order.replaced)
+        team = self._world.team_with(order.replaced)
         if self._world.schedule.look is not None:
             self._world.violate(f"a check starts the job on node-{self._container.rank}")
         self._works = self._container.rank in team

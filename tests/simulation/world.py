@@ -17,6 +17,7 @@ from shlex import split
 from typing import Any
 
 from entrypoint import __version__
+from entrypoint.base import heartbeat
 from entrypoint.base.cause import Cause
 from entrypoint.base.history import History
 from entrypoint.base.model import Facts, NodeReport, Outcome, Plan, Topology
@@ -60,6 +61,7 @@ _FACTS = Facts(
 )  # fmt: skip
 # All of the table of a job of more nodes is looked at only so often (seconds).
 _LARGE, _LOOK = 1000, 0.1
+_PER_LOOK = 64  # events from one look at the CPU time that is used to the next
 NOT_READY, UNWRITABLE = Outcome(73, "the disk is full"), Outcome(73, "no room for the session")
 OVERDUE = Outcome(72, "the job's deadline has passed")
 
@@ -126,7 +128,7 @@ class Session:
         self.answered = False  # whether the worker's answer has arrived at the leader
         self.known = False  # whether the leader has heard it, too; one that is frozen does later
         self.released = False  # whether the leader has said the result
-        self._is_left = False  # whether the leader has ended it, and hears nothing of it any more
+        self.is_left = False  # whether the leader has ended it, and hears nothing of it any more
         schedule = world.schedule
         self._latency = (
             schedule.latency if schedule.far in (None, worker.rank) else schedule.latency / 10
@@ -144,7 +146,7 @@ class Session:
     def _arrive(
         self, sender: int, container: Container, boot: int, event: Callable[[], Any]
     ) -> None:
-        if sender in self._swept or (sender and self._is_left):
+        if sender in self._swept or (sender and self.is_left):
             return
         if (heals := self._world.heals(self.worker)) < math.inf:  # TCP sends it again
             self._world.at(heals, lambda: self._arrive(sender, container, boot, event))
@@ -157,7 +159,7 @@ class Session:
         ):
             told = event()
             self.answered |= isinstance(told, (events.Answered, events.Rejected))
-            container.give(told)
+            container.give(told, self)
 
     def close(self, sender: int, why: str = "") -> None:
         """The side that did not end it hears of that, after all that was sent before."""
@@ -173,7 +175,7 @@ class Session:
     def leave(self) -> None:
         """The leader ends it, and is not told that it has."""
         self.close(0)
-        self._is_left = True
+        self.is_left = True
 
     def sweep(self) -> None:
         """The worker's sshd is gone, and passes nothing on any more."""
@@ -182,7 +184,7 @@ class Session:
 
     def is_used(self) -> bool:
         """Whether both sides have it."""
-        return self.open and self.answered and not self.silent and not self._is_left
+        return self.open and self.answered and not self.silent and not self.is_left
 
     def leader_boot(self) -> int:
         """Which boot of the leader it is of."""
@@ -208,16 +210,16 @@ class Session:
     def tell_lost(self, container: Container, lost: events.SessionLost) -> None:
         """One that ends before the answer is an attempt that failed, and is made again."""
         if container.rank:
-            container.give(lost)
-        elif not self._is_left and not self.answered:
+            container.give(lost, self)
+        elif not self.is_left and not self.answered:
             container.call_again(self.worker)
-        elif not self._is_left:
-            container.give(lost)
+        elif not self.is_left:
+            container.give(lost, self)
 
     def give_up(self) -> None:
         """The leader waits no longer for the answer."""
         leader, boot = self._ends[0]
-        if self.open and not self.answered and not self._is_left and leader.is_boot(boot):
+        if self.open and not self.answered and not self.is_left and leader.is_boot(boot):
             self.close(0)
             self.open = False
             leader.call_again(self.worker)
@@ -251,7 +253,7 @@ class Container:
         self._calls: dict[int, int] = {}  # node -> number of the call to it that is under way
         self._called = 0  # calls so far
         self._frozen = False
-        self._inbox: list[Any] = []
+        self._inbox: list[tuple[Any, Session | None]] = []
         self._alarm = math.inf
 
     def is_boot(self, boot: int) -> bool:
@@ -356,15 +358,16 @@ class Container:
     def _thaw(self, boot: int) -> None:
         if self.is_boot(boot):
             self._frozen, inbox, self._inbox = False, self._inbox, []
-            for event in inbox:
-                self.give(event)
+            for event, session in inbox:
+                self.give(event, session)
 
-    def give(self, event: Any) -> None:
-        """The machine is told, and what it wants is done."""
-        if self.machine is None:
+    def give(self, event: Any, session: Session | None = None) -> None:
+        """The machine is told, and what it wants is done. `session`: in which this has arrived; what
+        arrived in one that the leader has ended since is not read."""
+        if self.machine is None or (session and session.is_left and not self.rank):
             return
         if self._frozen:
-            self._inbox.append(event)
+            self._inbox.append((event, session))
             return
         self._world.log(self.rank, event)
         machine = self.machine
@@ -699,6 +702,7 @@ class World:
             + ("success: first\n" if schedule.after_first is not None else ""),
         )
         self.hosts = self.plans[1].topology.hosts
+        self._teams: dict[tuple[tuple[int, int], ...], tuple[int, ...]] = {}
         self.needed = schedule.least or ranks or schedule.nodes - schedule.spares
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
         self._number = 0
@@ -804,6 +808,12 @@ class World:
     def _heal(self, rank: int) -> None:
         del self._cut[rank]
 
+    def team_with(self, replaced: tuple[tuple[int, int], ...]) -> tuple[int, ...]:
+        """The nodes that work, by their places, where others have these places."""
+        if replaced not in self._teams:
+            self._teams[replaced] = team_of(self.plans[1].topology, replaced)
+        return self._teams[replaced]
+
     def all_well(self) -> bool:
         """Whether a program has run on every node that the leader's last attempt needs, and all
         have ended with 0; or the first has, if that decides."""
@@ -819,14 +829,15 @@ class World:
     def run(self, limit: float, most_seconds: float) -> None:
         """Until everybody has ended, the limit (seconds) has passed, or the CPU time is used up."""
         end = time.process_time() + most_seconds
-        while self._heap and self._heap[0][0] <= limit:
-            self.now, _, then = heapq.heappop(self._heap)
+        awaited: Container | None = self.containers[0]  # one that has not ended
+        while awaited and len(self.violations) <= 5 and self._heap and self._heap[0][0] <= limit:
+            self.now, number, then = heapq.heappop(self._heap)
             then()
-            if time.process_time() > end:
+            if number % _PER_LOOK == 0 and time.process_time() > end:
                 self.violations = [f"it took more than {most_seconds:g} s of CPU"]
                 return
-            if len(self.violations) > 5 or all(each.over for each in self.containers):
-                return
+            if awaited.over:
+                awaited = next((each for each in self.containers if not each.over), None)
 
     def _happen(self, fault: Fault) -> None:
         container = self.containers[fault.node]
@@ -1049,9 +1060,9 @@ class World:
         """No more nodes work than the job has places, and none that was replaced, as long as there
         are others."""
         boot, rank = self.containers[0].boots, container.rank
+        self.working[boot].add(rank)
         if not self.schedule.spares:
             return
-        self.working[boot].add(rank)
         if len(self.working[boot]) > self.needed:  # some may have ended
             programs = {each: self.containers[each].programs for each in self.working[boot]}
             self.working[boot] = {rank} | {
@@ -1063,22 +1074,19 @@ class World:
             self.violate(f"{busy} nodes work, and the job has {self.needed} places")
         if rank in self.barred:
             self.violate(f"node-{rank} was to blame twice, and works")
-        schedule = self.schedule
-        there = self.there & self.known  # a spare may come after the team was chosen
-        there -= {schedule.not_ready, schedule.unwritable, *schedule.all_unhealthy}
-        if (
-            rank in self.replaced
-            and len(there - self.replaced) >= self.needed
-            and self.now < self.began + 1
-        ):
-            self.violate(f"node-{rank} was replaced, and works, and others are there")
+        if rank in self.replaced and self.now < self.began + 1:
+            schedule = self.schedule
+            unfit = {schedule.not_ready, schedule.unwritable, *schedule.all_unhealthy}
+            there = self.there & self.known  # a spare may come after the team was chosen
+            if len(there - unfit - self.replaced) >= self.needed:
+                self.violate(f"node-{rank} was replaced, and works, and others are there")
 
     def watch_overlap(self, container: Container) -> None:
         """A rank starts: none of an earlier attempt runs anywhere, whoever has started that. Only a
         node that stands still cannot end it."""
         boot = self.containers[0].boots
         odd = {fault.node for fault in self.schedule.of("freeze")}
-        untouched = any(not self.is_disturbed(each.rank) for each in self.containers[1:])
+        untouched = any(not self.is_disturbed(node) for node in range(1, len(self.containers)))
         for node, started_by, until in self.cut_off:
             # A new leader does not know which other node was silent; and that the old one was only
             # if a worker is there that has lost it so: one that has seen the end of nothing else.
@@ -1086,16 +1094,16 @@ class World:
             if self.now < until and started_by < boot and is_known:
                 self.violate(f"node-{container.rank} starts a rank, and one of an earlier attempt"
                              f" runs where node-{node} was")  # fmt: skip
-        for each in self.containers:
-            if each.rank not in odd and each.programs.runs_of_before(boot):
-                self.violate(
-                    f"node-{container.rank} starts a rank, and node-{each.rank} runs one of an"
-                    " earlier attempt"
-                )
+        for before, nodes in self.working.items():
+            if before < boot:
+                nodes &= {it for it in nodes if self.containers[it].programs.runs_of_before(boot)}
+                for node in nodes - odd:
+                    self.violate(f"node-{container.rank} starts a rank, and node-{node}"
+                                 " runs one of an earlier attempt")  # fmt: skip
 
     def watch_port(self, action: actions.Send) -> None:
         """The programs of all nodes meet at one port, which is free where they need it."""
-        self.team = frozenset(team_of(self.plans[1].topology, action.message.replaced))
+        self.team = frozenset(self.team_with(action.message.replaced))
         boot, port = self.containers[0].boots, action.message.port or PORTS[0]
         if self.meets.setdefault(boot, port) != port:
             self.violate(f"node-{action.node} is told port {port}, another one {self.meets[boot]}")
@@ -1176,7 +1184,8 @@ class World:
         """A released worker stays until its leader ends, and no longer."""
         self.last_words.append((worker.rank, worker.sessions[0].leader_boot()))
         since = max(worker.spoke, worker.stopped)
-        stayed, limit = self.now - since, KILL_MARGIN
+        asks = not worker.machine.state.is_released  # and has not been told
+        stayed, limit = self.now - since, heartbeat.patience(HEARTBEAT) if asks else KILL_MARGIN
         if not self.is_disturbed(0, worker.rank):
             limit = min(limit, max(0, worker.sessions[0].closes - since))
         limit += sum(

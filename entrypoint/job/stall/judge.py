@@ -17,6 +17,7 @@ from typing import Literal
 from entrypoint.base.text import count, one_line, some, spans
 from entrypoint.base.values import dataclass
 from entrypoint.job.stacks import Frame, ProcessStack
+from entrypoint.job.stall.steps import NodeName
 
 LINES = 40  # of the whole report, for any number of ranks
 _GROUPS = 10  # that are shown
@@ -80,7 +81,7 @@ class HangReport:
 
 def judge(
     stacks: Mapping[int, Sequence[ProcessStack]],
-    host: Callable[[int], str],
+    host: NodeName,
     silent: Iterable[int] = (),
 ) -> HangReport:
     """Return the verdict on these stacks of each node; `host` names a node. `silent` are nodes that
@@ -218,7 +219,7 @@ def _blamed(
 def _head(
     groups: Sequence[Sequence[StackedRank]],
     blamed: Sequence[StackedRank],
-    host: Callable[[int], str],
+    host: NodeName,
 ) -> str:
     if not groups:
         return "no rank runs"
@@ -266,7 +267,7 @@ def _plural(words: str) -> str:
     return f"{plurals.get(verb, verb)} {rest}".rstrip()
 
 
-def _named(rank: StackedRank, host: Callable[[int], str]) -> str:
+def _named(rank: StackedRank, host: NodeName) -> str:
     text = f"{rank.stack.what} on {host(rank.node)} {rank.position.words}"
     children = [child for child in rank.children if _is_stuck(child)]
     if children and rank.position.kind != "waits":
@@ -286,7 +287,7 @@ def _is_stuck(child: ProcessStack) -> bool:
 def _details(
     groups: Sequence[Sequence[StackedRank]],
     blamed: Sequence[StackedRank],
-    host: Callable[[int], str],
+    host: NodeName,
 ) -> list[str]:
     """Return a line for each group, those to blame first, with the stacks of some."""
     lines = []
@@ -315,7 +316,7 @@ def _stack(stack: ProcessStack) -> list[str]:
     ]
 
 
-def _operations(ranks: Sequence[StackedRank], host: Callable[[int], str]) -> list[str]:
+def _operations(ranks: Sequence[StackedRank], host: NodeName) -> list[str]:
     """Return the operation that the ranks have come to, those of few ranks first."""
     recorded = (rank for rank in ranks if rank.stack.operation)
     groups = _grouped(recorded, lambda rank: rank.stack.operation)
@@ -325,7 +326,7 @@ def _operations(ranks: Sequence[StackedRank], host: Callable[[int], str]) -> lis
     ]
 
 
-def _who(group: Sequence[StackedRank], host: Callable[[int], str]) -> str:
+def _who(group: Sequence[StackedRank], host: NodeName) -> str:
     if len(group) <= _NAMED:
         return ", ".join(f"{rank.stack.what} on {host(rank.node)}" for rank in group)
     numbers = [rank.stack.rank for rank in group if rank.stack.rank >= 0]

@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from entrypoint.base.text import count, duration
 from entrypoint.base.values import dataclass
 
+NodeName = Callable[[int], str]
+
 _NAMED = 4  # ranks that are named
 _LATER = 0.1  # of the limit: ranks whose last lines are closer have stopped together
 
@@ -61,7 +63,7 @@ class StepTable:
             if number < highest and newest - when >= _LATER * limit
         ]
 
-    def words(self, now: float, limit: float, since: float, host: Callable[[int], str]) -> str:
+    def words(self, now: float, limit: float, since: float, host: NodeName) -> str:
         """Return which ranks have stalled and which are behind; `host` names a node."""
         total = len(self._steps)
         stalled = sum(now - step.when >= limit for step in self._steps.values())
@@ -70,7 +72,7 @@ class StepTable:
         text = f"{who} that stall.line matches for {duration(self.idle(now, since))}"
         return f"{text}; {self._places(self.behind(limit), host)}" if total else text
 
-    def _places(self, behind: Sequence[tuple[int, int]], host: Callable[[int], str]) -> str:
+    def _places(self, behind: Sequence[tuple[int, int]], host: NodeName) -> str:
         others = [step.number for key, step in self._steps.items() if key not in behind]
         lowest, highest = min(others), max(others)
         if not behind:
@@ -81,5 +83,5 @@ class StepTable:
         return f"{', '.join(names)}; the others are at {highest}"
 
 
-def _who(node: int, rank: int, host: Callable[[int], str]) -> str:
+def _who(node: int, rank: int, host: NodeName) -> str:
     return f"rank {rank} on {host(node)}" if rank >= 0 else f"a rank on {host(node)}"
