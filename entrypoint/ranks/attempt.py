@@ -7,7 +7,7 @@ import os
 
 from entrypoint.base.values import dataclass, replace
 from entrypoint.output import framing
-from entrypoint.output.lines import Lines, batches, shape
+from entrypoint.output.lines import Lines, shape
 from entrypoint.output.stream import OF_LAUNCHER, Copies, LastOutput, Stream, Target
 from entrypoint.ranks import orders, placeholder
 from entrypoint.ranks.forked import pair
@@ -153,4 +153,4 @@ def _framer(form: OutputForm, target: Target, number: int) -> framing.Framer:
     lines = Lines(shape(form, "stdout" if number == 1 else "stderr"))
     if form.is_of_launcher:
         return framing.TaggedInput(lines, framing.tag(form.tags))
-    return framing.for_mpirun(lines) if form.tags else framing.Framer(lines, batches)
+    return framing.for_mpirun(lines) if form.tags else framing.Framer(lines)
