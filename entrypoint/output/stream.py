@@ -28,10 +28,10 @@ TAIL = 16384  # bytes kept; the reader uses their last lines
 QUIET = 1.0
 OPEN_FOR = 5.0  # seconds after which it is passed on anyway: progress dots come one by one
 # bytes that wait for a reader: of all programs; of one that was told to stop, and must not wait;
-# and of a launcher, which would keep its ranks waiting
+# and of an MPI's launcher and the ranks next to it, which a short pause need not keep waiting
 _ROOM = CHUNK
 _OF_STOPPED = 4 << 20
-OF_LAUNCHER = 1 << 20
+OF_LAUNCHER = 4 << 20
 _MOST = 1 << 20  # bytes read from a stream after the program's end: the size of the largest pipe
 _PAUSE = 1.0  # seconds between two notes that something was printed
 _FIONREAD = 0x541B  # ioctl(2): the bytes in a pipe

@@ -78,7 +78,8 @@ class KeptAttempt:
         for stream_number, target in targets.items():
             if target not in made:
                 source, made[target] = pair(target.fd)
-                streams.append(_stream(source, target, copies, form.output, stream_number))
+                to = self.targets[stream_number] if form.output.is_of_launcher else target
+                streams.append(_stream(source, to, copies, form.output, stream_number))
                 if asked is None:
                     self._pipes.append((os.fstat(made[target]), target))
         own = tuple(target for target in made if target not in self.targets.values())
@@ -141,7 +142,7 @@ def _stream(source: int, target: Target, copies: Copies, form: OutputForm, numbe
     lines = None if has_label or not form.lines else _framer(form, target, number)
     stream = Stream(source, target, copies, lines, label)
     stream.is_shown = form.is_shown
-    if isinstance(lines, framing.TaggedInput):
+    if form.is_of_launcher:
         stream.ahead = OF_LAUNCHER
     return stream
 
@@ -151,6 +152,6 @@ def _framer(form: OutputForm, target: Target, number: int) -> framing.Framer:
     if form.collapse and target.collapser is None and not form.tags:
         form = replace(form, collapse=False)  # for example with torchrun --redirects
     lines = Lines(shape(form, "stdout" if number == 1 else "stderr"))
-    if form.is_of_launcher:
+    if form.is_of_launcher and form.tags:
         return framing.TaggedInput(lines, framing.tag(form.tags))
     return framing.for_mpirun(lines) if form.tags else framing.Framer(lines)

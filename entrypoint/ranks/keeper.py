@@ -244,9 +244,7 @@ class Keeper:
         _kill_all()
         self._reap()
         for kept in self._kept:
-            for stream in kept.streams.all:
-                stream.take_rest()
-                stream.close()
+            kept.streams.close()
         for target in self._attempt.targets.values():
             target.pass_rest()
         self._patience = order.patience
@@ -411,11 +409,12 @@ class Keeper:
                 self._attempt.waiting.add(pid)  # until the other has been killed
             return
         owner = next((kept for kept in self._kept if kept.pid == top), None)
+        has_launcher = any(kept.form.output.is_of_launcher for kept in self._kept)
         launched = Launched(pid, state(pid)[1], owner, watch)
         launched.passed_fd = requests.passed.pop(pid, None)
         self._keep(
             (orders.RANK, place.number),
-            ranks.form.of(place.number),
+            ranks.form.of(place.number, has_launcher),
             place.words,
             dict(place.env),
             place.cwd,

@@ -60,6 +60,12 @@ class Streams:
                 target.close()
             self.own = ()
 
+    def close(self) -> None:
+        """Read no more than is there."""
+        for stream in self.all:
+            stream.take_rest()
+            stream.close()
+
     def stop(self) -> None:
         """Have the program never wait for a reader from now on."""
         for stream in self.all:
@@ -252,9 +258,7 @@ class Kept:
         return sum(stream.passed for stream in self.streams.all)
 
     def _close_streams(self, action: machine.CloseStreams) -> None:
-        for stream in self.streams.all:
-            stream.take_rest()
-            stream.close()
+        self.streams.close()
         self.streams.is_closed = True
         self.streams.waiting = self.streams.of_ranks
         self.on(machine.Drained(self.streams.waiting))
@@ -269,7 +273,7 @@ class Kept:
         late = sum(stream.unread for stream in self.streams.all) if self.form.by_mpi else 0
         if self.launched is not None and self.launched.passed is not None:
             late += self._passed() - self.launched.passed
-        if late:
+        if late and not self.form.output.is_of_launcher:
             self.report("late", late)
         self.report("done")
 
