@@ -32,11 +32,10 @@ OPEN_FOR = 5.0  # seconds after which it is passed on anyway: progress dots come
 _ROOM = CHUNK
 _OF_STOPPED = 4 << 20
 OF_LAUNCHER = 4 << 20
-_MOST = 1 << 20  # bytes read from a stream after the program's end: the size of the largest pipe
+_MOST = 2 << 20  # bytes read after a program's end: the size of two of the largest pipes
 _PAUSE = 1.0  # seconds between two notes that something was printed
 _FIONREAD = 0x541B  # ioctl(2): the bytes in a pipe
-_F_GETPIPE_SZ = 1032  # fcntl(2): the bytes that it holds
-_OF_OTHERS = 4 * PIECE  # bytes of them that other writers may take at that moment
+_OF_OTHERS = 4 * PIECE  # bytes of its room that other writers may take at that moment
 
 
 class LastOutput:
@@ -50,7 +49,7 @@ class LastOutput:
 
     def __init__(self, file: str) -> None:
         try:
-            self._fd = open_regular(file, os.O_WRONLY) if file else -1
+            self._fd = open_regular(file, os.O_WRONLY)
         except OSError:
             self._fd = -1
 
@@ -67,11 +66,10 @@ class LastOutput:
         self._note(b"%b%010d" % (self._ends, self._count), NOTE_AT)
 
     def _note(self, data: bytes, place: int) -> None:
-        if self._fd >= 0:
-            try:
-                os.pwrite(self._fd, data, place)
-            except OSError:
-                return  # the disk is full
+        try:
+            os.pwrite(self._fd, data, place)
+        except OSError:
+            return  # the disk is full, or there is no such file
 
     def close(self) -> None:
         """Close the file."""
@@ -184,17 +182,18 @@ class Target:
     def _end_of_piece(self, stream: Stream, data: bytes, at: int) -> int:
         """Return the end of what is written in one call: whole lines that are written at once, or
         not at all, so that our messages never split a line."""
+        limit = at + PIECE if self._blocks else len(data)
         if self._is_file or not (self._number and stream.is_whole):
-            return at + PIECE if self._blocks else len(data)
-        most = self._room()
-        end = data.rfind(b"\n", at, at + most) + 1 or data.find(b"\n", at + most) + 1 or len(data)
-        return min(end, at + PIECE) if self._blocks else end
+            return limit
+        most = at + self._room()
+        end = data.rfind(b"\n", at, most) + 1 or data.find(b"\n", most) + 1 or limit
+        return min(end, limit)
 
     def _room(self) -> int:
         """Return how many bytes are written at once: a pipe that is empty takes several pieces."""
         try:
             if not any(fcntl.ioctl(self.fd, _FIONREAD, bytes(4))):
-                return max(PIECE, fcntl.fcntl(self.fd, _F_GETPIPE_SZ) - _OF_OTHERS)
+                return max(PIECE, fcntl.fcntl(self.fd, fcntl.F_GETPIPE_SZ) - _OF_OTHERS)
         except OSError:
             pass  # it is no pipe
         return PIECE
@@ -287,42 +286,33 @@ class Stream:
         """Return whether to read more now."""
         return self.open and (self.is_stopped or self.target.size < self.ahead)
 
-    def read(self) -> int:
-        """Read what is available and return the number of bytes."""
+    def take(self, pieces: list[bytes]) -> bool:
+        """Read a piece, and return whether there may be another one for this chunk."""
         if not self.open:
-            return 0
+            return False
+        room = CHUNK - sum(map(len, pieces))
         try:
-            data = self._take()
+            data = os.read(self.source, room)
         except BlockingIOError:
-            return 0
+            return False
         except OSError:
             data = b""  # a terminal that nobody holds any more
+        if not data:
+            self._end()
+            return False
+        pieces.append(data)
+        return PIECE - 1 <= len(data) < room  # less than a terminal gives at a time: it has no more
+
+    def pass_chunk(self, data: bytes) -> int:
+        """Have what was read go on its way, and return its size."""
         if data:
             self.took = time.monotonic()
             self.target.last_output.took(self.took)
-        else:
-            self._end()
-        self._add(data)
-        self.pass_on()
+            self._add(data)
+            self.pass_on()
         if self.is_stopped:
             self.target.drop(self, _OF_STOPPED)
         return len(data)
-
-    def _take(self) -> bytes:
-        """Read the available bytes; read again if there are many, so that fewer and larger pieces
-        are written."""
-        data = os.read(self.source, CHUNK)
-        if len(data) < PIECE - 1:  # less than a terminal gives at a time
-            return data
-        pieces = [data]
-        room = CHUNK - len(data)
-        try:
-            while room > 0 and (piece := os.read(self.source, room)):
-                pieces.append(piece)
-                room -= len(piece)
-        except OSError:
-            pass  # no more bytes, or the terminal is closed, which the next read will notice
-        return b"".join(pieces)
 
     def _add(self, data: bytes) -> None:
         """Save data and have it wait as the program's output."""
@@ -384,13 +374,6 @@ class Stream:
                 pieces += self._label, text[at : at + room], end or b"\n"
         self.target.put(self, b"".join(pieces))
 
-    def take_rest(self) -> None:
-        """Read all bytes that are available now; processes that the program left running may go on
-        printing."""
-        taken = 0
-        while taken < _MOST and (read := self.read()):
-            taken += read
-
     def _end(self) -> None:
         self.open = False
         os.close(self.source)
@@ -404,3 +387,24 @@ class Stream:
         if self._lines is not None:
             self.target.put(self, self._lines.rest())
         self.pass_on()
+
+
+def read(streams: list[Stream]) -> int:
+    """Read what is available from these streams, a chunk of each at most, and return the bytes.
+
+    A terminal gives a piece at a time, and the next one takes the kernel a moment: so they are read
+    in turn.
+    """
+    pieces = {stream: list[bytes]() for stream in streams}
+    left = streams
+    while left:
+        left = [stream for stream in left if stream.take(pieces[stream])]
+    return sum(stream.pass_chunk(b"".join(taken)) for stream, taken in pieces.items())
+
+
+def take_rest(streams: list[Stream]) -> None:
+    """Read all bytes that are available now from a program's streams; processes that it left
+    running may go on printing."""
+    taken = 0
+    while taken < _MOST and (size := read(streams)):
+        taken += size

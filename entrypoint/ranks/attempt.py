@@ -137,9 +137,10 @@ def _log(form: OutputForm, failed: Callable[[int], object]) -> RotatingFile | No
 
 def _stream(source: int, target: Target, copies: Copies, form: OutputForm, number: int) -> Stream:
     """Return a stream of this form; `number` is 1 for stdout, 2 for stderr."""
-    has_label = bool(form.label) and form.lines in ("", "whole")
-    label = form.label.encode("utf-8", "surrogateescape") if has_label else b""
-    lines = None if has_label or not form.lines else _framer(form, target, number)
+    label = b""
+    if form.lines in ("", "whole"):
+        label = form.label.encode("utf-8", "surrogateescape")
+    lines = None if label or not form.lines else _framer(form, target, number)
     stream = Stream(source, target, copies, lines, label)
     stream.is_shown = form.is_shown
     if form.is_of_launcher:

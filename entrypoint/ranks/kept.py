@@ -7,7 +7,7 @@ import os
 import time
 
 from entrypoint.base.values import dataclass
-from entrypoint.output.stream import Stream, Target
+from entrypoint.output.stream import Stream, Target, take_rest
 from entrypoint.ranks import rank as machine
 from entrypoint.ranks.below import WRAPPERS, Below, cut_message
 from entrypoint.ranks.nested import NestedLaunchers
@@ -52,18 +52,20 @@ class Streams:
         """Return when one of them last had output."""
         return max((stream.took for stream in self.all), default=0.0)
 
-    def close_targets(self) -> None:
+    def close_targets(self) -> bool:
         """Close what nobody else prints into, once nothing waits for it: its reader then knows that
-        no more comes."""
-        if not any(stream.open or stream.waiting for stream in self.all):
+        no more comes. Return whether that is so."""
+        is_done = not any(stream.open or stream.waiting for stream in self.all)
+        if is_done:
             for target in self.own:
                 target.close()
             self.own = ()
+        return is_done
 
     def close(self) -> None:
         """Read no more than is there."""
+        take_rest(self.all)
         for stream in self.all:
-            stream.take_rest()
             stream.close()
 
     def stop(self) -> None:
@@ -142,8 +144,7 @@ class Kept:
 
     def exited(self, status: int) -> None:
         """Note the end of its process."""
-        for stream in self.streams.all:
-            stream.take_rest()
+        take_rest(self.streams.all)
         self.look_at_streams()
         self.next_look = NEVER
         self.has_exited = True
