@@ -40,7 +40,8 @@ class OutputForm:
     timestamps: bool = False
     collapse: bool = False  # lines of ranks that are alike become one
     tags: str = ""
-    is_of_launcher: bool = False  # it is that of the launcher, which has such tags
+    # it is that of an MPI's launcher, with such tags, or of a rank next to it, with none
+    is_of_launcher: bool = False
     label: str = ""  # begins every line, if `lines` asks for no other shape
     show: str = ""  # ranks whose output is printed, such as 0,8-15; "" for all
     log: str = ""  # file that gets the output too; RANK in it is the number
@@ -79,11 +80,13 @@ class KeptForm:
     nested: str = ""
     steps: str = ""  # the text of lines that show progress (output/steps.py)
 
-    def of(self, number: int) -> KeptForm:
-        """Return that of the rank of this number."""
-        return replace(
-            self, output=self.output.of(number), nested=self.nested.replace(RANK, str(number))
-        )
+    def of(self, number: int, has_launcher: bool) -> KeptForm:
+        """Return that of the rank of this number. `has_launcher`: that of the MPI is on this node,
+        and would only bring back what the rank prints."""
+        output = self.output.of(number)
+        if has_launcher and output.tags:
+            output = replace(output, tags="", is_of_launcher=True)
+        return replace(self, output=output, nested=self.nested.replace(RANK, str(number)))
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import time
 from bisect import bisect
 
 from entrypoint.base.text import spans
-from entrypoint.output.lines import FIELD, LONGEST, NEVER, PIECE, batches
+from entrypoint.output.lines import FIELD, LONGEST, NEVER, PIECE
 
 # A time, and glog's thread behind it; NCCL's host:pid:thread [device]; `rank 3`, but no fraction.
 VARIABLE = (
@@ -56,12 +56,12 @@ class Collapser:
         self._passed = (0, 0)  # order of the last line that was passed on
         self._size = 0  # bytes of all lines since none was held
 
-    def take(self, data: bytes) -> list[bytes]:
+    def take(self, data: bytes) -> bytes:
         """Take whole lines, and return those that are due."""
         self._hold(data)
         return self._pass(NEVER if self._size > 4 * LONGEST else time.monotonic())
 
-    def rest(self) -> list[bytes]:
+    def rest(self) -> bytes:
         """Return all lines."""
         return self._pass(NEVER)
 
@@ -92,7 +92,7 @@ class Collapser:
         self._lines.insert(at, held)
         return held
 
-    def _pass(self, now: float) -> list[bytes]:
+    def _pass(self, now: float) -> bytes:
         due = self._lines[: bisect(self._lines, now, key=lambda held: held.due)]
         del self._lines[: len(due)]
         if due:
@@ -103,4 +103,4 @@ class Collapser:
             self._last.clear()
             self._passed = (0, 0)
             self._size = 0
-        return batches(b"".join(held.line(self._is_json) for held in due))
+        return b"".join(held.line(self._is_json) for held in due)

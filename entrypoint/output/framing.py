@@ -7,7 +7,7 @@ the launcher joins them again, whether a prefix is configured or not.
 
 from __future__ import annotations
 
-from entrypoint.output.lines import END, NEVER, OPEN, Lines, batches
+from entrypoint.output.lines import END, OPEN, Lines
 
 if False:  # only for type checkers: importing it is slow
     from collections.abc import Callable
@@ -46,23 +46,21 @@ def decoded(data: bytes) -> bytes:
 
 
 class Framer:
-    """Encoder of a program's output. `pieces` returns the pieces of lines, of which the last may
-    have no end."""
+    """Encoder of a program's output, by `coded`, whose last line may have no end."""
 
     is_launcher_s_own = False  # whether no rank has printed what came
 
-    def __init__(self, lines: Lines, pieces: Callable[[bytes], list[bytes]]) -> None:
+    def __init__(self, lines: Lines, coded: Callable[[bytes], bytes] = bytes) -> None:
         self.lines = lines
-        self.pieces = pieces
-        self.due = NEVER  # when the next line that is held is passed on
+        self.coded = coded
 
-    def take(self, data: bytes) -> list[bytes]:
+    def take(self, data: bytes) -> bytes:
         """Return the lines that end in this data."""
-        return self.pieces(self.lines.take(data))
+        return self.coded(self.lines.take(data))
 
-    def rest(self) -> list[bytes]:
+    def rest(self) -> bytes:
         """Return the last line."""
-        return self.pieces(self.lines.rest())
+        return self.coded(self.lines.rest())
 
 
 def for_mpirun(lines: Lines) -> Framer:
@@ -70,15 +68,15 @@ def for_mpirun(lines: Lines) -> Framer:
     mark."""
     begin = MARK
 
-    def pieces(lines: bytes) -> list[bytes]:
+    def marked(lines: bytes) -> bytes:
         nonlocal begin
         if not lines:
-            return []
+            return b""
         piece = begin + coded(lines)
         begin = b""
-        return [piece]
+        return piece
 
-    return Framer(lines, pieces)
+    return Framer(lines, marked)
 
 
 class TaggedInput(Framer):
@@ -94,20 +92,19 @@ class TaggedInput(Framer):
     _open: bytes | None = None
 
     def __init__(self, lines: Lines, tag: Pattern[bytes]) -> None:
-        super().__init__(lines, batches)
+        super().__init__(lines)
         self._tag = tag
         self.is_launcher_s_own = True
         self.held: dict[bytes, list[bytes]] = {}  # sender -> pieces of its unfinished line
 
-    def take(self, data: bytes) -> list[bytes]:
+    def take(self, data: bytes) -> bytes:
         """Return the lines that end in this data."""
         data = self._rest + data
         cut = data.rfind(b"[", max(0, len(data) - self._LONGEST_TAG))
         if cut < 0 or data[cut:].strip(self._TAG_BYTES):
             cut = len(data)
         self._rest = data[cut:]
-        data = data[:cut]
-        return batches(self._passed(data))
+        return self._passed(data[:cut])
 
     def _passed(self, data: bytes) -> bytes:
         first, *parts = self._tag.split(data)
@@ -136,11 +133,19 @@ class TaggedInput(Framer):
             resume = end
         return self.join(self._sender, piece[:end]) + self.other(piece[resume:])
 
-    def rest(self) -> list[bytes]:
+    def rest(self) -> bytes:
         """Return the unfinished lines."""
         last = self._rest
         self._rest = b""
-        return [line for line in (self._passed(last), *self.remaining(b"")) if line]
+        passed = self._passed(last)
+        unfinished = [
+            self._end_of_another(sender) + decoded(b"".join(held)) + b"\n"
+            for sender, held in self.held.items()
+            if any(held)
+        ]
+        other = self.lines.rest()
+        end = other and self._end_of_another(None)
+        return b"".join((passed, *unfinished, end, other))
 
     def join(self, sender: bytes, piece: bytes) -> bytes:
         """Return the lines of this sender that end in this piece."""
@@ -171,18 +176,6 @@ class TaggedInput(Framer):
             return b""
         lines = self.lines.take(data)
         return self._end_of_another(None) + lines if lines else b""
-
-    def remaining(self, data: bytes) -> list[bytes]:
-        """Return unfinished lines, `data` has no sender."""
-        unfinished = [
-            self._end_of_another(sender) + decoded(b"".join(held)) + b"\n"
-            for sender, held in self.held.items()
-            if any(held)
-        ]
-        other = self.other(data) + self.lines.rest()
-        return [
-            line for line in (*unfinished, other and self._end_of_another(None) + other) if line
-        ]
 
 
 def tag(tags: str) -> Pattern[bytes]:

@@ -76,22 +76,6 @@ class Lines:
         return self._shape([last]) if last else b""
 
 
-def batches(lines: bytes) -> list[bytes]:
-    """Return whole lines in batches that a pipe takes at once, so that our messages never split a
-    line."""
-    out = []
-    at = 0
-    while at < len(lines):
-        end = (
-            lines.rfind(b"\n", at, at + PIECE) + 1
-            or lines.find(b"\n", at + PIECE) + 1
-            or len(lines)
-        )
-        out.append(lines[at:end])
-        at = end
-    return out
-
-
 as_it_is: Shape = b"".join  # the lines, byte for byte
 
 

@@ -5,6 +5,7 @@ A `Stream` is what a program prints into; a `Target` is where several of them go
 
 from __future__ import annotations
 
+import fcntl
 import os
 import time
 from collections import deque
@@ -27,12 +28,14 @@ TAIL = 16384  # bytes kept; the reader uses their last lines
 QUIET = 1.0
 OPEN_FOR = 5.0  # seconds after which it is passed on anyway: progress dots come one by one
 # bytes that wait for a reader: of all programs; of one that was told to stop, and must not wait;
-# and of a launcher, which would keep its ranks waiting
+# and of an MPI's launcher and the ranks next to it, which a short pause need not keep waiting
 _ROOM = CHUNK
 _OF_STOPPED = 4 << 20
-OF_LAUNCHER = 1 << 20
-_MOST = 1 << 20  # bytes read from a stream after the program's end: the size of the largest pipe
+OF_LAUNCHER = 4 << 20
+_MOST = 2 << 20  # bytes read after a program's end: the size of two of the largest pipes
 _PAUSE = 1.0  # seconds between two notes that something was printed
+_FIONREAD = 0x541B  # ioctl(2): the bytes in a pipe
+_OF_OTHERS = 4 * PIECE  # bytes of its room that other writers may take at that moment
 
 
 class LastOutput:
@@ -46,7 +49,7 @@ class LastOutput:
 
     def __init__(self, file: str) -> None:
         try:
-            self._fd = open_regular(file, os.O_WRONLY) if file else -1
+            self._fd = open_regular(file, os.O_WRONLY)
         except OSError:
             self._fd = -1
 
@@ -63,11 +66,10 @@ class LastOutput:
         self._note(b"%b%010d" % (self._ends, self._count), NOTE_AT)
 
     def _note(self, data: bytes, place: int) -> None:
-        if self._fd >= 0:
-            try:
-                os.pwrite(self._fd, data, place)
-            except OSError:
-                return  # the disk is full
+        try:
+            os.pwrite(self._fd, data, place)
+        except OSError:
+            return  # the disk is full, or there is no such file
 
     def close(self) -> None:
         """Close the file."""
@@ -78,7 +80,7 @@ class LastOutput:
 
 class Target:
     """A stream of this node, or of an MPI's pipes to a rank, that several programs print into.
-    Pieces wait in order until they can be written."""
+    Data waits in order until it can be written."""
 
     size = 0  # bytes that wait
     moved = 0.0  # when bytes were last written, or the first came to wait (monotonic seconds)
@@ -94,32 +96,31 @@ class Target:
         self._number = number
         self.last_output = last_output
         private = reopened(fd)
-        self._blocks = private < 0
+        self._is_file = os.fstat(fd).st_mode & 0o170000 == 0o100000
+        self._blocks = private < 0 and not self._is_file
         self.fd = private if private >= 0 else fd
         if private >= 0 and fd > 2:
             os.close(fd)
-        self._pieces: deque[tuple[Stream, bytes]] = deque()
+        self._data: deque[tuple[Stream, bytes]] = deque()
 
-    def put(self, stream: Stream, pieces: list[bytes]) -> None:
-        """Have these pieces of a stream wait, each of which is written in one call if possible."""
+    def put(self, stream: Stream, data: bytes) -> None:
+        """Have data of a stream wait."""
         if self.collapser is not None:
             self._feeding = stream
-            pieces = self.collapser.take(b"".join(pieces))
-        self._queue(stream, pieces)
+            data = self.collapser.take(data)
+        self._wait(stream, data)
 
-    def _queue(self, stream: Stream, pieces: list[bytes]) -> None:
-        for piece in pieces:
-            for at in range(0, len(piece), PIECE if self._blocks else len(piece) or 1):
-                self._wait(stream, piece[at : at + PIECE] if self._blocks else piece)
-
-    def _wait(self, stream: Stream, piece: bytes) -> None:
-        if not piece:
+    def _wait(self, stream: Stream, data: bytes) -> None:
+        if not data:
             return
-        if not self._pieces:
+        if not self._data:
             self.moved = time.monotonic()
-        self._pieces.append((stream, piece))
-        self.size += len(piece)
-        stream.waiting += len(piece)
+        self._data.append((stream, data))
+        self._count(stream, len(data))
+
+    def _count(self, stream: Stream, more: int) -> None:
+        self.size += more
+        stream.waiting += more
 
     @property
     def due(self) -> float:
@@ -128,56 +129,80 @@ class Target:
 
     def pass_late(self, now: float) -> None:
         """Write lines that were held back for long enough."""
-        if self.collapser is not None and now >= self.collapser.due and self._feeding is not None:
-            self.put(self._feeding, [])
+        if now >= self.due and self._feeding is not None:
+            self.put(self._feeding, b"")
             self.write()
 
     def pass_rest(self) -> None:
         """Have all lines wait that were held back."""
         if self.collapser is not None and self._feeding is not None:
-            self._queue(self._feeding, self.collapser.rest())
+            self._wait(self._feeding, self.collapser.rest())
 
     def write(self) -> None:
         """Write as much as there is room for."""
-        while self._pieces:
-            stream, piece = self._pieces[0]
+        while self._data:
+            stream, data = self._data.popleft()
             if stream is not self._last and self._is_open and stream.is_whole:
-                piece = b"\n" + piece  # another one's line was passed on without its end
-                self.size += 1
-                stream.waiting += 1
-                self._pieces[0] = stream, piece
+                data = b"\n" + data  # another one's line was passed on without its end
+                self._count(stream, 1)
             self._last = stream
+            rest = self._write(stream, data)
+            if rest:
+                self._data.appendleft((stream, rest))
+            if rest or self._blocks:
+                return  # until it has room again
+
+    def _write(self, stream: Stream, data: bytes) -> bytes:
+        """Write as much of this data as there is room for, and return the rest."""
+        at = 0
+        while at < len(data):
+            piece = data[at : self._end_of_piece(stream, data, at)]
             if not piece.endswith((b"\n", END)):
                 self._note_end(False)  # now, too: one of our messages may come before the next note
             try:
                 sent = os.write(self.fd, piece)
             except BlockingIOError:
-                return
+                break
             except OSError:
-                self._nobody_reads()  # no reader, or a full disk: that does not end the program
-                return
+                # no reader, or a full disk: that does not end the program
+                self._data.appendleft((stream, data[at:]))
+                self._nobody_reads()
+                return b""
             self.moved = time.monotonic()
-            self._sent(stream, sent)
+            at += sent
+            self._count(stream, -sent)
             stream.passed += sent
             written = piece[:sent]
             self._note_end(written.endswith((b"\n", END)))
             self._is_open = not written.endswith((b"\n", b"\r", END))
             if self._blocks:
-                return  # until it has room again
+                break
+        return data[at:]
 
-    def _sent(self, stream: Stream, sent: int) -> None:
-        _, piece = self._pieces.popleft()
-        if sent < len(piece):
-            self._pieces.appendleft((stream, piece[sent:]))
-        self.size -= sent
-        stream.waiting -= sent
+    def _end_of_piece(self, stream: Stream, data: bytes, at: int) -> int:
+        """Return the end of what is written in one call: whole lines that are written at once, or
+        not at all, so that our messages never split a line."""
+        limit = at + PIECE if self._blocks else len(data)
+        if self._is_file or not (self._number and stream.is_whole):
+            return limit
+        most = at + self._room()
+        end = data.rfind(b"\n", at, most) + 1 or data.find(b"\n", most) + 1 or limit
+        return min(end, limit)
+
+    def _room(self) -> int:
+        """Return how many bytes are written at once: a pipe that is empty takes several pieces."""
+        try:
+            if not any(fcntl.ioctl(self.fd, _FIONREAD, bytes(4))):
+                return max(PIECE, fcntl.fcntl(self.fd, fcntl.F_GETPIPE_SZ) - _OF_OTHERS)
+        except OSError:
+            pass  # it is no pipe
+        return PIECE
 
     def _nobody_reads(self) -> None:
-        for stream, piece in self._pieces:
-            stream.unread += len(piece)
-            stream.waiting -= len(piece)
-        self._pieces.clear()
-        self.size = 0
+        for stream, data in self._data:
+            stream.unread += len(data)
+            self._count(stream, -len(data))
+        self._data.clear()
         self._ended = True
         self._is_open = False
 
@@ -189,17 +214,16 @@ class Target:
         self._ended = has_ended
 
     def drop(self, stream: Stream, most: int = 0) -> None:
-        """Drop the last pieces of a stream, down to so many bytes that wait. They are lost."""
+        """Drop the last data of a stream, down to so many bytes that wait. It is lost."""
         kept: deque[tuple[Stream, bytes]] = deque()
-        while self._pieces and stream.waiting > most:
-            each, piece = self._pieces.pop()
+        while self._data and stream.waiting > most:
+            each, data = self._data.pop()
             if each is stream:
-                stream.waiting -= len(piece)
-                stream.lost += len(piece)
-                self.size -= len(piece)
+                self._count(stream, -len(data))
+                stream.lost += len(data)
             else:
-                kept.appendleft((each, piece))
-        self._pieces += kept
+                kept.appendleft((each, data))
+        self._data += kept
 
     def close(self) -> None:
         """Close what this has opened."""
@@ -240,8 +264,7 @@ class Stream:
         lines: Framer | None,
         label: bytes,
     ) -> None:
-        """`lines`, if any, makes the pieces that are written; `label` begins each line of one
-        without."""
+        """`lines`, if any, makes what is written; `label` begins each line of one without."""
         self.source = source
         self.target = target
         self._copies = copies
@@ -263,42 +286,33 @@ class Stream:
         """Return whether to read more now."""
         return self.open and (self.is_stopped or self.target.size < self.ahead)
 
-    def read(self) -> int:
-        """Read what is available and return the number of bytes."""
+    def take(self, pieces: list[bytes]) -> bool:
+        """Read a piece, and return whether there may be another one for this chunk."""
         if not self.open:
-            return 0
+            return False
+        room = CHUNK - sum(map(len, pieces))
         try:
-            data = self._take()
+            data = os.read(self.source, room)
         except BlockingIOError:
-            return 0
+            return False
         except OSError:
             data = b""  # a terminal that nobody holds any more
+        if not data:
+            self._end()
+            return False
+        pieces.append(data)
+        return PIECE - 1 <= len(data) < room  # less than a terminal gives at a time: it has no more
+
+    def pass_chunk(self, data: bytes) -> int:
+        """Have what was read go on its way, and return its size."""
         if data:
             self.took = time.monotonic()
             self.target.last_output.took(self.took)
-        else:
-            self._end()
-        self._add(data)
-        self.pass_on()
+            self._add(data)
+            self.pass_on()
         if self.is_stopped:
             self.target.drop(self, _OF_STOPPED)
         return len(data)
-
-    def _take(self) -> bytes:
-        """Read the available bytes; read again if there are many, so that fewer and larger pieces
-        are written."""
-        data = os.read(self.source, CHUNK)
-        if len(data) < PIECE - 1:  # less than a terminal gives at a time
-            return data
-        pieces = [data]
-        room = CHUNK - len(data)
-        try:
-            while room > 0 and (piece := os.read(self.source, room)):
-                pieces.append(piece)
-                room -= len(piece)
-        except OSError:
-            pass  # no more bytes, or the terminal is closed, which the next read will notice
-        return b"".join(pieces)
 
     def _add(self, data: bytes) -> None:
         """Save data and have it wait as the program's output."""
@@ -315,8 +329,8 @@ class Stream:
             self.target.put(self, self._lines.take(data))
         elif self._label:
             self._label_lines(data)
-        elif data:
-            self.target.put(self, [data])
+        else:
+            self.target.put(self, data)
 
     def say(self, line: bytes) -> None:
         """Add a whole line of our own to the program's output."""
@@ -329,16 +343,17 @@ class Stream:
         self.target.write()
         now = time.monotonic()
         if self._lines is None or self.waiting or not self._lines.lines.open:
-            # nothing is read while pieces wait, so the end cannot arrive
-            self.due = NEVER if self._lines is None or self.waiting else self._lines.due
+            # nothing is read while data waits, so the end cannot arrive
+            self.due = NEVER
             return
-        self._opened = now if self.due == NEVER else self._opened
+        if self.due == NEVER:
+            self._opened = now
         self.due = min(now + QUIET, self._opened + OPEN_FOR)
 
     def pass_late(self, now: float) -> None:
         """Pass on a line whose end has not come in time."""
         if (lines := self._lines) is not None and now >= self.due:
-            self.target.put(self, lines.take(b"") or lines.pieces(lines.lines.rest()))
+            self.target.put(self, lines.coded(lines.lines.rest()))
             self.pass_on()
 
     def _label_lines(self, data: bytes) -> None:
@@ -351,25 +366,13 @@ class Stream:
         whole = len(rest) // room * room
         lines.append(rest[:whole])
         self._rest = rest[whole:]
-        pieces = []
-        batch = b""
+        pieces: list[bytes] = []
         for line in lines:
             text = line.rstrip(b"\r\n")
             for at in range(0, max(len(text), len(line) and 1), room):
                 end = line[len(text) :] if at + room >= len(text) else b"\n"
-                piece = self._label + text[at : at + room] + (end or b"\n")
-                if len(batch) + len(piece) > PIECE:
-                    pieces.append(batch)
-                    batch = b""
-                batch += piece
-        self.target.put(self, [*pieces, batch])
-
-    def take_rest(self) -> None:
-        """Read all bytes that are available now; processes that the program left running may go on
-        printing."""
-        taken = 0
-        while self.open and taken < _MOST and (read := self.read()):
-            taken += read
+                pieces += self._label, text[at : at + room], end or b"\n"
+        self.target.put(self, b"".join(pieces))
 
     def _end(self) -> None:
         self.open = False
@@ -384,3 +387,24 @@ class Stream:
         if self._lines is not None:
             self.target.put(self, self._lines.rest())
         self.pass_on()
+
+
+def read(streams: list[Stream]) -> int:
+    """Read what is available from these streams, a chunk of each at most, and return the bytes.
+
+    A terminal gives a piece at a time, and the next one takes the kernel a moment: so they are read
+    in turn.
+    """
+    pieces = {stream: list[bytes]() for stream in streams}
+    left = streams
+    while left:
+        left = [stream for stream in left if stream.take(pieces[stream])]
+    return sum(stream.pass_chunk(b"".join(taken)) for stream, taken in pieces.items())
+
+
+def take_rest(streams: list[Stream]) -> None:
+    """Read all bytes that are available now from a program's streams; processes that it left
+    running may go on printing."""
+    taken = 0
+    while taken < _MOST and (size := read(streams)):
+        taken += size

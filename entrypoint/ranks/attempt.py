@@ -7,7 +7,7 @@ import os
 
 from entrypoint.base.values import dataclass, replace
 from entrypoint.output import framing
-from entrypoint.output.lines import Lines, batches, shape
+from entrypoint.output.lines import Lines, shape
 from entrypoint.output.stream import OF_LAUNCHER, Copies, LastOutput, Stream, Target
 from entrypoint.ranks import orders, placeholder
 from entrypoint.ranks.forked import pair
@@ -78,7 +78,8 @@ class KeptAttempt:
         for stream_number, target in targets.items():
             if target not in made:
                 source, made[target] = pair(target.fd)
-                streams.append(_stream(source, target, copies, form.output, stream_number))
+                to = self.targets[stream_number] if form.output.is_of_launcher else target
+                streams.append(_stream(source, to, copies, form.output, stream_number))
                 if asked is None:
                     self._pipes.append((os.fstat(made[target]), target))
         own = tuple(target for target in made if target not in self.targets.values())
@@ -136,12 +137,13 @@ def _log(form: OutputForm, failed: Callable[[int], object]) -> RotatingFile | No
 
 def _stream(source: int, target: Target, copies: Copies, form: OutputForm, number: int) -> Stream:
     """Return a stream of this form; `number` is 1 for stdout, 2 for stderr."""
-    has_label = bool(form.label) and form.lines in ("", "whole")
-    label = form.label.encode("utf-8", "surrogateescape") if has_label else b""
-    lines = None if has_label or not form.lines else _framer(form, target, number)
+    label = b""
+    if form.lines in ("", "whole"):
+        label = form.label.encode("utf-8", "surrogateescape")
+    lines = None if label or not form.lines else _framer(form, target, number)
     stream = Stream(source, target, copies, lines, label)
     stream.is_shown = form.is_shown
-    if isinstance(lines, framing.TaggedInput):
+    if form.is_of_launcher:
         stream.ahead = OF_LAUNCHER
     return stream
 
@@ -151,6 +153,6 @@ def _framer(form: OutputForm, target: Target, number: int) -> framing.Framer:
     if form.collapse and target.collapser is None and not form.tags:
         form = replace(form, collapse=False)  # for example with torchrun --redirects
     lines = Lines(shape(form, "stdout" if number == 1 else "stderr"))
-    if form.is_of_launcher:
+    if form.is_of_launcher and form.tags:
         return framing.TaggedInput(lines, framing.tag(form.tags))
-    return framing.for_mpirun(lines) if form.tags else framing.Framer(lines, batches)
+    return framing.for_mpirun(lines) if form.tags else framing.Framer(lines)

@@ -21,6 +21,7 @@ from functools import partial
 
 from entrypoint.base.kept import MARK, KeptForm
 from entrypoint.launchers._daemons import DAEMONS, TELLS_CONTINUED
+from entrypoint.output.stream import Stream, read
 from entrypoint.ranks import orders, placeholder
 from entrypoint.ranks import rank as machine
 from entrypoint.ranks.attempt import Asked, KeptAttempt
@@ -34,6 +35,8 @@ from entrypoint.system.proc import descendants, kill, name_of, state
 if False:  # only for type checkers: importing it is slow
     from collections.abc import Callable, Mapping
     from typing import Any
+
+    Wait = tuple[int, int, Callable[[], object]]  # a descriptor, its events, and what to do
 
 _NOBODY = -1
 _LEAVE = 1.0  # seconds in which ranks have to leave once they may
@@ -92,23 +95,17 @@ class Keeper:
     def run(self) -> None:
         """Wait for what happens, and handle it, until the entrypoint is gone."""
         while True:
-            by_fd: dict[int, Callable[[], object]] = {}
-            poll = select.poll()
-            for fd, mask, act in self._waits():
-                by_fd[fd] = act
-                poll.register(fd, mask)
-            now = time.monotonic()
-            due = self._due()
-            for fd, _ in poll.poll(None if due == machine.NEVER else max(0.0, due - now) * 1000):
-                by_fd[fd]()
+            readable: list[Stream] = []
+            _handle(self._waits(readable), self._due())
+            read(readable)
             self._look(time.monotonic())
             self._send()
 
-    def _waits(self) -> list[tuple[int, int, Callable[[], object]]]:
-        """Return what to wait for: descriptor, events, and what to do."""
+    def _waits(self, readable: list[Stream]) -> list[Wait]:
+        """Return what to wait for; streams with output come into `readable`."""
         attempt = self._attempt
         mask = select.POLLIN | (select.POLLOUT if self._to_send else 0)
-        waits: list[tuple[int, int, Callable[[], object]]] = [
+        waits: list[Wait] = [
             (self._channel.fileno(), mask, self._receive),
             (self._woken, select.POLLIN, self._woke),
         ]
@@ -117,12 +114,12 @@ class Keeper:
             waits.append((requests.fd, select.POLLIN, self._read_requests))
             take = partial(requests.take_fd, lambda pid: self._launcher_above(pid) > 0)
             waits.append((requests.fds.fileno(), select.POLLIN, take))
-        targets = dict.fromkeys(attempt.targets.values())
+        targets = {*attempt.targets.values()}
         for kept in self._kept:
             for stream in kept.streams.all:
-                targets[stream.target] = None
+                targets.add(stream.target)
                 if stream.is_wanted:
-                    waits.append((stream.source, select.POLLIN, stream.read))
+                    waits.append((stream.source, select.POLLIN, partial(readable.append, stream)))
             if kept.launched is not None and kept.launched.watch.fd >= 0:
                 watch = kept.launched.watch
                 waits.append((watch.fd, select.POLLIN, partial(self._left, kept)))
@@ -158,14 +155,14 @@ class Keeper:
         """Look at what was left running, and at placeholders that have their status."""
         self._next_look = machine.NEVER
         for kept in list(self._kept):
-            if kept.is_leaving:
-                kept.on(machine.Alone(not (kept.family() or self._ranks_of(kept))))
             launched = kept.launched
             if launched is not None and not launched.is_gone:
                 if launched.watch.fd < 0 and launched.watch.has_ended():
                     self._left(kept)
                 elif launched.status is not None and self._attempt.requests is not None:
                     self._attempt.requests.wake(launched.pid)
+            if kept.is_leaving:
+                kept.on(machine.Alone(not (kept.family() or self._ranks_of(kept))))
             if kept.is_leaving or kept.is_answered:
                 self._next_look = now + _WAKE
             elif launched is not None and not launched.is_gone and launched.watch.fd < 0:
@@ -244,9 +241,7 @@ class Keeper:
         _kill_all()
         self._reap()
         for kept in self._kept:
-            for stream in kept.streams.all:
-                stream.take_rest()
-                stream.close()
+            kept.streams.close()
         for target in self._attempt.targets.values():
             target.pass_rest()
         self._patience = order.patience
@@ -286,8 +281,8 @@ class Keeper:
             if info is None:
                 break
             name = name_of(info.si_pid)
-            status = _exit_status(os.waitpid(info.si_pid, 0)[1])
-            self._ended(info.si_pid, name, status)
+            code = os.waitstatus_to_exitcode(os.waitpid(info.si_pid, 0)[1])
+            self._ended(info.si_pid, name, code if code >= 0 else 128 - code)
         if any(kept.is_leaving for kept in self._kept):
             self._look_soon()
 
@@ -371,18 +366,18 @@ class Keeper:
     # -- launchers
 
     def _read_requests(self) -> None:
-        if self._attempt.requests is None:
+        requests = self._attempt.requests
+        if requests is None:
             return
-        for request in self._attempt.requests.read():
+        for request in requests.read():
             known = {kept.placeholder: kept for kept in self._kept}.get(request.pid)
             if not request.signum and (known is not None or self._launcher_above(request.pid)):
-                self._attempt.requests.hear(request)
+                requests.hear(request)
             if known is None and not request.signum:
                 self._start_rank(request.pid)
-            elif known is not None and request.signum == _signal.SIGTERM:
-                known.on(machine.LauncherEnds())
             elif known is not None and request.signum:
-                known.on(machine.Told(request.signum))
+                is_term = request.signum == _signal.SIGTERM
+                known.on(machine.LauncherEnds() if is_term else machine.Told(request.signum))
 
     def _start_rank(self, pid: int) -> None:
         """Start the rank of this placeholder, if it is one. One that is not ends with a failure."""
@@ -411,11 +406,12 @@ class Keeper:
                 self._attempt.waiting.add(pid)  # until the other has been killed
             return
         owner = next((kept for kept in self._kept if kept.pid == top), None)
+        has_launcher = any(kept.form.output.is_of_launcher for kept in self._kept)
         launched = Launched(pid, state(pid)[1], owner, watch)
         launched.passed_fd = requests.passed.pop(pid, None)
         self._keep(
             (orders.RANK, place.number),
-            ranks.form.of(place.number),
+            ranks.form.of(place.number, has_launcher),
             place.words,
             dict(place.env),
             place.cwd,
@@ -471,14 +467,23 @@ class Keeper:
         """Forget ranks of which nothing is left; streams that their processes hold are their
         launcher's."""
         for kept in [kept for kept in self._kept if kept.kind == orders.RANK and kept.has_left]:
-            open_streams = [stream for stream in kept.streams.all if stream.open or stream.waiting]
-            if not kept.placeholder and not open_streams:
-                kept.streams.close_targets()
+            if not kept.placeholder and kept.streams.close_targets():
                 self._kept.remove(kept)
         waiting = self._attempt.waiting
         self._attempt.waiting = set()
         for pid in waiting:
             self._start_rank(pid)
+
+
+def _handle(waits: list[Wait], due: float) -> None:
+    """Wait for events until this time at most, and handle them."""
+    by_fd = {fd: act for fd, _, act in waits}
+    poll = select.poll()
+    for fd, mask, _ in waits:
+        poll.register(fd, mask)
+    limit = None if due == machine.NEVER else max(0.0, due - time.monotonic()) * 1000
+    for fd, _ in poll.poll(limit):
+        by_fd[fd]()
 
 
 def _forked(
@@ -497,10 +502,6 @@ def _forked(
     finally:
         for fd in {fd for fd in streams if fd > 2}:
             os.close(fd)
-
-
-def _exit_status(wait: int) -> int:
-    return os.WEXITSTATUS(wait) if os.WIFEXITED(wait) else 128 + os.WTERMSIG(wait)
 
 
 def _kill_all() -> None:

@@ -7,7 +7,7 @@ import os
 import time
 
 from entrypoint.base.values import dataclass
-from entrypoint.output.stream import Stream, Target
+from entrypoint.output.stream import Stream, Target, take_rest
 from entrypoint.ranks import rank as machine
 from entrypoint.ranks.below import WRAPPERS, Below, cut_message
 from entrypoint.ranks.nested import NestedLaunchers
@@ -52,13 +52,21 @@ class Streams:
         """Return when one of them last had output."""
         return max((stream.took for stream in self.all), default=0.0)
 
-    def close_targets(self) -> None:
+    def close_targets(self) -> bool:
         """Close what nobody else prints into, once nothing waits for it: its reader then knows that
-        no more comes."""
-        if not any(stream.open or stream.waiting for stream in self.all):
+        no more comes. Return whether that is so."""
+        is_done = not any(stream.open or stream.waiting for stream in self.all)
+        if is_done:
             for target in self.own:
                 target.close()
             self.own = ()
+        return is_done
+
+    def close(self) -> None:
+        """Read no more than is there."""
+        take_rest(self.all)
+        for stream in self.all:
+            stream.close()
 
     def stop(self) -> None:
         """Have the program never wait for a reader from now on."""
@@ -136,8 +144,7 @@ class Kept:
 
     def exited(self, status: int) -> None:
         """Note the end of its process."""
-        for stream in self.streams.all:
-            stream.take_rest()
+        take_rest(self.streams.all)
         self.look_at_streams()
         self.next_look = NEVER
         self.has_exited = True
@@ -252,9 +259,7 @@ class Kept:
         return sum(stream.passed for stream in self.streams.all)
 
     def _close_streams(self, action: machine.CloseStreams) -> None:
-        for stream in self.streams.all:
-            stream.take_rest()
-            stream.close()
+        self.streams.close()
         self.streams.is_closed = True
         self.streams.waiting = self.streams.of_ranks
         self.on(machine.Drained(self.streams.waiting))
@@ -269,7 +274,7 @@ class Kept:
         late = sum(stream.unread for stream in self.streams.all) if self.form.by_mpi else 0
         if self.launched is not None and self.launched.passed is not None:
             late += self._passed() - self.launched.passed
-        if late:
+        if late and not self.form.output.is_of_launcher:
             self.report("late", late)
         self.report("done")
 

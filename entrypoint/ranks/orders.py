@@ -131,17 +131,19 @@ class AttemptEnded:
 _CLASSES: dict[str, type] = {
     each.__name__: each
     for each in (
-        *(
-            Begin,
-            StartProgram,
-            SignalAll,
-            ReleaseRanks,
-            EndAttempt,
-            KeptForm,
-            OutputForm,
-            RanksForm,
-        ),
-        *(Report, Tail, StartedAs, DaemonEnded, AttemptEnded),
+        Begin,
+        StartProgram,
+        SignalAll,
+        ReleaseRanks,
+        EndAttempt,
+        KeptForm,
+        OutputForm,
+        RanksForm,
+        Report,
+        Tail,
+        StartedAs,
+        DaemonEnded,
+        AttemptEnded,
     )
 }
 _LENGTH = struct.Struct("=I")

@@ -23,11 +23,8 @@ ANY = bytes(each for each in range(256) if each not in b"\n\r")
 
 def write(size: int) -> None:
     """Print lines until `size` bytes are written."""
-    rank = int(
-        os.environ.get("RANK")
-        or os.environ.get("JAX_PROCESS_ID")
-        or os.environ.get("OMPI_COMM_WORLD_RANK", "0")
-    )
+    names = ("RANK", "JAX_PROCESS_ID", "OMPI_COMM_WORLD_RANK")
+    rank = int(next((os.environ[name] for name in names if name in os.environ), "0"))
     text, binary = (bytes(random.Random(rank).choices(each, k=LONG + 1000)) for each in (TEXT, ANY))
     number = written = 0
     while written < size:
@@ -77,12 +74,8 @@ def check(as_json: bool) -> None:
             right = False
         if not right:
             broken.append(repr(line[:60]))
-    answer = {
-        "lines": sum(following.values()),
-        "ranks": len(following),
-        "ended": ended,
-        "broken": len(broken),
-    }
+    lines = sum(following.values())
+    answer = {"lines": lines, "ranks": len(following), "ended": ended, "broken": len(broken)}
     print(json.dumps({**answer, "examples": broken[:3], "bytes": size, "seconds": seconds}))
 
 

@@ -81,23 +81,17 @@ class Memory:
                         pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
                     except (OSError, IndexError):
                         continue
-                    if any(
-                        ours in words for ours in ("supervise.py", "unite.py", "entrypoint\0run")
-                    ):
-                        self.seen.setdefault(pid, []).append(
-                            pages * os.sysconf("SC_PAGESIZE") / 1e6
-                        )
+                    if "keeper_main.py" in words or "entrypoint\0run" in words:
+                        size = pages * os.sysconf("SC_PAGESIZE") / 1e6
+                        self.seen.setdefault(pid, []).append(size)
 
     def most(self) -> tuple[float, float]:
         """The most of one process; and the most that any grew by after its first quarter, which a
         short run has not."""
         self._over.set()
         self._thread.join()
-        grown = [
-            max(each[len(each) // 4 :]) - max(each[: len(each) // 4])
-            for each in self.seen.values()
-            if each[20:]
-        ]
+        long = [each for each in self.seen.values() if each[20:]]
+        grown = [max(each[len(each) // 4 :]) - max(each[: len(each) // 4]) for each in long]
         return max(map(max, self.seen.values()), default=0.0), max(grown, default=0.0)
 
 
@@ -141,9 +135,8 @@ def test_the_rate_of_a_plain_pipe_and_of_bare_mpirun(
     """The control: without us nothing is lost either, but mpirun breaks lines. And what a rate is
     worth."""
     ranks = RANKS if "mpirun" in way else 1
-    words = (
-        ["mpirun", "--allow-run-as-root", "--oversubscribe", "-np", str(ranks)] if ranks > 1 else []
-    )
+    bare = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-np", str(RANKS)]
+    words = bare if ranks > 1 else []
     check = checker()
     argv = [*words, sys.executable, FLOOD, "write", str(size // ranks)]
     writer = subprocess.Popen(argv, env=clean_environment(), stdout=check.stdin)

@@ -387,6 +387,22 @@ def test_a_line_s_end_is_noted_of_what_this_node_prints(tmp_path: Path, keeper: 
     assert noted.read_text()[20:] == "\n\n\n"
 
 
+@pytest.mark.parametrize("tags", ["tags", ""])
+def test_a_rank_next_to_an_mpi_s_launcher_prints_past_it(
+    tags: str, tmp_path: Path, keeper: Make
+) -> None:
+    """It has that launcher's terminal all the same. Without tags, the user's options shape it."""
+    output = OutputForm("text", prefix="{stream} ", tags=tags)
+    kept = keeper(ranks=ranks(replace(PLAIN, output=output, by_mpi=True)), stderr=subprocess.STDOUT)
+    rank = "sh rank.sh sh -c '[ -t 1 ] && echo out; echo err >&2' 2>/dev/null"
+    code = f'import os, pty; os.dup2(os.open(os.devnull, 1), 1); pty.spawn(["sh", "-c", "{rank}"])'
+    form = replace(PLAIN, output=replace(output, is_of_launcher=True), is_launcher=True)
+    kept.start(sys.executable, "-c", code, form=form, cwd=str(tmp_path))
+    kept.ended()
+    lines = [b"stderr err", b"stdout out"] if tags else []
+    assert sorted(kept.over().splitlines()) == lines
+
+
 def test_a_disk_without_room_costs_its_launcher_the_status(tmp_path: Path, keeper: Make) -> None:
     """It is told that the rank was killed, and the rank's own end is reported."""
     full = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (0, 0))

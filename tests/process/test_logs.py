@@ -270,6 +270,16 @@ def test_a_reader_that_reads_no_more_holds_up_no_stop(tmp_path: Path) -> None:
     assert sum(map(int, lost)) > 0, said
 
 
+def test_a_full_pipe_ends_with_a_whole_line(keeper: Make) -> None:
+    """A message of the toolkit that comes then splits none."""
+    kept = keeper()
+    kept.start("seq", "100000", form=replace(PLAIN, output=OutputForm(lines="whole")))
+    assert kept.process.stdout is not None
+    pipe = kept.process.stdout.fileno()
+    until(lambda: unread(pipe) > 60_000, "a pipe that is full")
+    assert os.read(pipe, 1 << 20).endswith(b"\n")
+
+
 class Terminal:
     """A terminal whose screen nobody but us reads."""
 

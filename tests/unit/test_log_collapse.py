@@ -36,10 +36,10 @@ class Node:
         return self.other(self._senders.setdefault(rank, lines).take(text.encode()))
 
     def other(self, data: bytes = b"") -> str:
-        return b"".join(self.reader.take(data)).decode()
+        return self.reader.take(data).decode()
 
     def rest(self) -> str:
-        return b"".join(self.reader.rest()).decode()
+        return self.reader.rest().decode()
 
 
 @pytest.fixture(autouse=True)

@@ -31,13 +31,9 @@ def plain(prefix: bytes = b"") -> lines.Lines:
     return lines.Lines(lines.text(prefix, timestamps=False))
 
 
-def alone(maker: lines.Lines) -> framing.Framer:
-    return framing.Framer(maker, lines.batches)
-
-
-def through(maker: framing.Framer, given: list[bytes]) -> list[bytes]:
-    """What is written, call by call."""
-    return [piece for data in given for piece in maker.take(data)] + maker.rest()
+def through(maker: framing.Framer, given: list[bytes]) -> bytes:
+    """What is written."""
+    return b"".join([maker.take(data) for data in given]) + maker.rest()
 
 
 @pytest.mark.promise("a line cut anywhere is whole again, and JSON returns every byte")
@@ -108,11 +104,10 @@ def test_what_an_mpi_cuts_and_tags_is_whole_again(
     mpi: str, begin: bytes, given: list[list[bytes]], cut: int, read: int
 ) -> None:
     streams = [
-        b"".join(through(framing.for_mpirun(plain(b"%d " % rank)), each))
-        for rank, each in enumerate(given)
+        through(framing.for_mpirun(plain(b"%d " % rank)), each) for rank, each in enumerate(given)
     ]
     whole = b"".join(
-        b"".join(through(alone(plain(b"%d " % rank)), each)) for rank, each in enumerate(given)
+        through(framing.Framer(plain(b"%d " % rank)), each) for rank, each in enumerate(given)
     )
     mixed = b""
     for at in range(0, max(map(len, streams)), cut):
@@ -120,13 +115,9 @@ def test_what_an_mpi_cuts_and_tags_is_whole_again(
             begin % rank + each[at : at + cut] for rank, each in enumerate(streams) if each[at:]
         )
     united = framing.TaggedInput(plain(b"? "), tag(mpi))
-    came = [
-        line for at in range(0, len(mixed), read) for line in united.take(mixed[at : at + read])
-    ] + united.rest()
-    assert sorted(b"".join(came)) == sorted(whole), "no byte is lost"
-    assert sorted(filter(None, ENDS.split(b"".join(came)))) == sorted(
-        filter(None, ENDS.split(whole))
-    )
+    came = through(united, [mixed[at : at + read] for at in range(0, len(mixed), read)])
+    assert sorted(came) == sorted(whole), "no byte is lost"
+    assert sorted(filter(None, ENDS.split(came))) == sorted(filter(None, ENDS.split(whole)))
 
 
 def test_what_no_rank_has_sent_is_told_apart() -> None:
@@ -134,7 +125,7 @@ def test_what_no_rank_has_sent_is_told_apart() -> None:
     came = united.take(
         b"mpirun: a warning\n[1,0]<stderr>:sh: not found\n[1,1]<stderr>:\x1eours\x1f"
     )
-    assert b"".join(came) == b"[-] mpirun: a warning\n[-] sh: not found\nours\n"
+    assert came == b"[-] mpirun: a warning\n[-] sh: not found\nours\n"
 
 
 def whole() -> lines.Lines:
@@ -147,9 +138,9 @@ def test_a_launcher_s_text_loses_its_control_bytes() -> None:
     shown = b"\x1b[31mprterun\x1b[0m noticed\t\n[entrypoint] EP601\r\n"
     rank = b"of a rank\0\x07\n"
     united = framing.TaggedInput(whole(), OPEN_MPI)
-    piece = b"[1,0]<stdout>:" + b"".join(framing.for_mpirun(whole()).take(rank))
-    assert b"".join(united.take(text) + united.rest()) == shown
-    assert b"".join(united.take(piece)) == rank
+    piece = b"[1,0]<stdout>:" + framing.for_mpirun(whole()).take(rank)
+    assert united.take(text) + united.rest() == shown
+    assert united.take(piece) == rank
 
 
 @given(given=pieces)
@@ -165,17 +156,17 @@ def test_a_line_that_is_passed_on_without_its_end(given: list[bytes], cut: int) 
     """What the keeper of a rank passes on after some time comes out at once behind an MPI."""
     printed = b"".join(given)
     sender, united = framing.for_mpirun(whole()), framing.TaggedInput(whole(), OPEN_MPI)
-    sent = b"".join(sender.take(printed) + sender.pieces(sender.lines.rest()))
+    sent = through(sender, [printed])
     tagged = [b"[1,0]<stdout>:" + sent[at : at + cut] for at in range(0, len(sent), cut)]
-    assert b"".join([line for piece in tagged for line in united.take(piece)]) == printed
-    assert united.rest() == []
+    assert b"".join(map(united.take, tagged)) == printed
+    assert united.rest() == b""
 
 
 def test_mpirun_s_own_message_behind_a_rank_s_line_is_a_line() -> None:
     united = framing.TaggedInput(whole(), OPEN_MPI)
     came = united.take(b"[1,0]<stderr>:\x1eone\x1f") + united.take(b"---\nmpirun: a warning\n---\n")
     came += united.take(b"[1,0]<stderr>:two\x1fthr") + united.take(b"[1,0]<stderr>:ee\x1f")
-    assert b"".join(came) == b"one\n---\nmpirun: a warning\n---\ntwo\nthree\n"
+    assert came == b"one\n---\nmpirun: a warning\n---\ntwo\nthree\n"
 
 
 def test_what_has_no_end_is_not_continued_by_another() -> None:
@@ -183,11 +174,10 @@ def test_what_has_no_end_is_not_continued_by_another() -> None:
     line."""
 
     def sent(number: int, text: bytes) -> bytes:
-        return b"[1,%d]<stdout>:" % number + b"".join(framing.for_mpirun(whole()).pieces(text))
+        return b"[1,%d]<stdout>:" % number + framing.for_mpirun(whole()).coded(text)
 
     def read(*pieces: bytes) -> bytes:
-        united = framing.TaggedInput(whole(), OPEN_MPI)
-        return b"".join([*(b"".join(united.take(piece)) for piece in pieces), *united.rest()])
+        return through(framing.TaggedInput(whole(), OPEN_MPI), [*pieces])
 
     assert read(sent(1, b"name? "), sent(1, b"x\n")) == b"name? x\n"
     assert read(sent(1, b"last"), sent(2, b"line\n"), sent(1, b"x\n")) == b"last\nline\nx\n"
