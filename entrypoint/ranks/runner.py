@@ -169,7 +169,7 @@ class Programs:
         if process.is_pipe(1):
             # called when nobody can read it any more
             asyncio.get_running_loop().add_reader(1, self._reader_left)
-        if (path := self._spec.restarts.progress) and self._spec.restarts.most:
+        if path := self._spec.restarts.progress:
             from entrypoint.ranks.checkpoints import CheckpointWatch
 
             watch = CheckpointWatch(path, self._tell, self._log)

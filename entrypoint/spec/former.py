@@ -54,6 +54,7 @@ REMOVED = {
     "kubernetes.patch": _KUSTOMIZE,
     "stall.stacks": "remove it: with stall.minutes, each Python of a rank prints its own stack",
     "torch.version": "remove it: the launcher asks the installed torch",
+    "gate.memory": "remove it: the node waits for memory for twice gate.seconds",
     "restarts.minutes": "remove it: ranks that run for 10 minutes are progress",
     "cpu": _NO_BINDING,
     "cpu.bind": _NO_BINDING,

@@ -67,6 +67,41 @@ def test_a_job_that_prints_is_left_alone(cluster: Make) -> None:
     assert "no rank has printed" not in job.err(0)
 
 
+# Its first step and its save take longer than the limit of 10 s.
+SLOW = """
+sleep 14
+echo step 1/
+for part in 1 2 3 4 5 6 7; do echo weights >>"$OUT/model"; sleep 2; done
+echo step 2/
+"""
+
+
+def slow(job: Cluster, **limits: str) -> int:
+    """Return how often such a job has stalled."""
+    (job.folder / "out").mkdir()
+    stall = {"ENTRYPOINT_STALL_MINUTES": str(10 / 60), "ENTRYPOINT_STALL_LINE": "step {step}/"}
+    job.start_all("sh", "-c", SLOW, env={**SILENT, **stall, **limits, "OUT": f"{job.folder}/out"})
+    assert job.ends() == {0: 0, 1: 0}, job.both()
+    return job.err(0).count("EP610")
+
+
+@pytest.mark.promise("a checkpoint that grows is no stall")
+@pytest.mark.promise("a first step within stall.first is no stall")
+def test_a_slow_first_step_and_a_slow_save_are_no_stall(cluster: Make) -> None:
+    job = cluster(2, slots=1)
+    path = f"{job.folder}/out"
+    assert slow(job, ENTRYPOINT_STALL_FIRST="10", ENTRYPOINT_RESTARTS_PROGRESS=path) == 0, (
+        job.both()
+    )
+
+
+@pytest.mark.control("a checkpoint that grows is no stall")
+@pytest.mark.control("a first step within stall.first is no stall")
+def test_both_are_stalls_where_nothing_says_otherwise(cluster: Make) -> None:
+    job = cluster(2, slots=1)
+    assert slow(job) == 2, job.both()
+
+
 @pytest.mark.promise("a stop gives every program SIGTERM, then the grace, then SIGKILL")
 def test_ranks_that_use_up_their_grace_are_shown(cluster: Make) -> None:
     job = cluster(2, slots=1)

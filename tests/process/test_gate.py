@@ -19,6 +19,7 @@ from entrypoint.base.values import replace
 from entrypoint.features.health import gate as checks
 from entrypoint.features.health.gate import NodeGate
 from entrypoint.plan import settle
+from entrypoint.spec.jobspec import GateSpec
 from tests.smi import calls, simulated_smi
 from tests.waits import until
 
@@ -34,7 +35,7 @@ class Gate:
         self.tools = folder / "bin"
         self.lines: list[str] = []
         self.waits: list[str] = []
-        given = {"cards": "always", "folder": self.folder, "seconds": 5, "memory": 5, **settings}
+        given = {"cards": "always", "folder": self.folder, "seconds": 5, **settings}
         gate = ", ".join(f"{name}: {value}" for name, value in given.items())
         job = spec.load(
             f"command: [train]\nhosts: [a]\nslots: 1\ngate: {{{gate}}}\n", "job.yaml", {}, {}
@@ -249,8 +250,11 @@ def test_free_memory_is_not_awaited(tmp_path: Path) -> None:
     assert gate.waits == []
 
 
-def test_what_used_the_cards_before_the_job_goes_on(tmp_path: Path) -> None:
-    gate = Gate(tmp_path, memory=1)
+def test_what_used_the_cards_before_the_job_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(GateSpec, "memory_wait", 1.0)
+    gate = Gate(tmp_path)
     simulated_smi(gate.tools, held=600)
     assert gate.check() == ""
     assert "EP463 the job shares its cards | memory of cards is not free after 1s" in gate.said()
@@ -260,8 +264,11 @@ def test_what_used_the_cards_before_the_job_goes_on(tmp_path: Path) -> None:
     assert gate.said().count("EP463") == 1
 
 
-def test_what_an_attempt_has_left_is_a_failure(tmp_path: Path) -> None:
-    gate = Gate(tmp_path, memory=1)
+def test_what_an_attempt_has_left_is_a_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(GateSpec, "memory_wait", 1.0)
+    gate = Gate(tmp_path)
     simulated_smi(gate.tools)
     assert gate.check() == ""
     (gate.tools / "begun").unlink()
@@ -277,7 +284,7 @@ def test_a_folder_that_does_not_answer_stops_no_job(
     answers = threading.Event()
     monkeypatch.setattr(checks, "_executables", lambda folder: answers.wait(600) and [])
     monkeypatch.setattr(checks, "_HUNG", 0.3)
-    gate = Gate(tmp_path, cards="never", seconds=1, memory=0)
+    gate = Gate(tmp_path, cards="never", seconds=1)
     if not hangs:
         answers.set()
 
