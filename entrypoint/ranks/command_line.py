@@ -90,7 +90,7 @@ def store(topology: Topology, launch: Launch, number: int, started: StartedAs) -
     argv = tuple(map(os.fsdecode, started.words))
     env = dict(os.fsdecode(entry).split("=", 1) for entry in started.env)
     del env[MARK]
-    about = (topology.job, str(topology.attempt), topology.workdir)
+    about = (topology.job, str(topology.history.number), topology.workdir)
     safe = [*about, str(len(argv)), *masked_words(argv)]
     given = environment()
     for name, value in env.items():  # Open MPI has the whole command in one variable

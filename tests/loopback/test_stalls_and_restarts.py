@@ -136,11 +136,14 @@ exit 3
 """
 
 
-def crashing(job: Cluster, restarts: str, program: str, launcher: str = "plain") -> None:
+def crashing(
+    job: Cluster, restarts: str, program: str, launcher: str = "plain", **env: str
+) -> None:
     (job.folder / "job.yaml").write_text(f"restarts: {restarts}\nlogs: {{files: ranks}}\n")
     words = (*RUN, "--spec", str(job.folder / "job.yaml"), "--log-dir", str(job.folder / "logs"))
     for rank in range(job.nodes):
-        job.start(rank, argv=(*words, "--launcher", launcher, "--", "sh", "-c", program))
+        argv = (*words, "--launcher", launcher, "--", "sh", "-c", program)
+        job.start(rank, argv=argv, env=env)
 
 
 def attempts(job: Cluster, rank: int) -> list[str]:
@@ -178,6 +181,20 @@ def test_crashes_with_a_checkpoint_go_on_up_to_the_most(cluster: Make) -> None:
     assert job.ends() == {0: 3, 1: 3}, job.both()
     assert len(attempts(job, 0)) == 4
     assert "EP640" not in job.err(0)
+
+
+@pytest.mark.promise("ranks know the attempt, and each attempt has log files of its own")
+def test_attempts_count_on_from_the_scheduler_s(cluster: Make) -> None:
+    job = cluster(1, slots=1)
+    program = CRASH.replace('"$NODE" = 1', '"$NODE" = 0')
+    crashing(job, "{most: 1, on: any}", program, SLURM_RESTART_COUNT="2")
+    assert job.ends() == {0: 3}, job.both()
+    assert attempts(job, 0) == ["attempt 3 2", "attempt 4 3"]
+    assert "attempt 3 of 4 is over" in job.err(0)
+    names = sorted(path.name for path in (job.folder / "logs").glob("*.log"))
+    assert names == ["job-worker-0-rank-0-attempt-3.log", "job-worker-0-rank-0-attempt-4.log"]
+    record = json.loads(Path(f"{job.run_dir(0)}-state.json").read_text())
+    assert record["result"]["attempts"] == 4
 
 
 @pytest.mark.promise(

@@ -25,7 +25,7 @@ FACTS: dict[str, Any] = {
     "mpi": "4.1.4",
     "toolkit": "1.2",
     "clock": 1e9,
-    "history": {"attempt": 1, "without_progress": 0, "step": -1, "leaves": 0},
+    "history": {"attempt": 1, "without_progress": 0, "step": -1, "leaves": 0, "earlier": 0},
     "not_ready": None,
 }
 FACTS |= {"interface": ["eth0", "10.0.0.7", "10.0.0.0/24"], "interfaces": ["eth0", "docker0"]}

@@ -296,17 +296,20 @@ SLOTS = "slots: 2\nlogs: {files: ranks}\nlog_dir: /logs\ncommand: [train]\n"
 
 
 @pytest.mark.parametrize(
-    ("attempt", "count", "end"), [(1, "0", ".log"), (3, "2", "-attempt-3.log")]
+    ("earlier", "attempt", "count", "end"),
+    [(0, 1, "0", ".log"), (0, 3, "2", "-attempt-3.log"), (2, 1, "2", "-attempt-3.log")],
 )
 @pytest.mark.parametrize("launcher", ["plain", "mpirun", "torchrun"])
 def test_ranks_and_their_logs_know_the_attempt(
-    launcher: str, attempt: int, count: str, end: str
+    launcher: str, earlier: int, attempt: int, count: str, end: str
 ) -> None:
+    """The scheduler's own restarts count, too."""
     job = spec.load(f"launcher: {launcher}\nrestarts: 3\n{SLOTS}", "job.yaml", {}, {})
-    topology = replace(planning.locate(job, FACTS), attempt=attempt)
+    topology = planning.locate(job, FACTS)
+    topology = replace(topology, history=History(attempt, earlier=earlier))
     made = planning.settle(job, FACTS, topology)
     variables = {var.name: var.value for var in made.env}
-    assert variables["ENTRYPOINT_ATTEMPT"] == str(attempt)
+    assert variables["ENTRYPOINT_ATTEMPT"] == str(earlier + attempt)
     assert variables["TORCHELASTIC_RESTART_COUNT"] == count
     forms = [planning.form_of(made.launch, 0, job, topology)]
     forms += [made.launch.ranks.form.form] if made.launch.ranks.form else []
@@ -320,9 +323,19 @@ def test_a_job_without_restarts_knows_nothing_of_attempts() -> None:
     """One node then becomes its program; with restarts, somebody has to be there."""
     for text, mode in (("", "exec"), ("restarts: 1\n", "local")):
         job = spec.load(f"launcher: plain\ncommand: [train]\n{text}", "job.yaml", {}, {})
-        made = planning.settle(job, FACTS)
-        assert made.mode == mode
-        assert ("ENTRYPOINT_ATTEMPT" in {var.name for var in made.env}) == bool(text)
+        for count in ("", "2"):
+            made = planning.settle(job, replace(FACTS, env={"SLURM_RESTART_COUNT": count}))
+            assert made.mode == mode
+            known = bool(text or count)
+            assert ("ENTRYPOINT_ATTEMPT" in {var.name for var in made.env}) == known
+
+
+def test_restarts_of_the_scheduler_use_up_none_of_ours() -> None:
+    first = History(earlier=9)
+    assert follow(LOST, first.next(True, False, -1), RestartsSpec(most=1), None).again
+    last = first.next(True, False, -1).next(True, False, -1)
+    assert last.number == 12
+    assert not follow(LOST, last, RestartsSpec(most=1), None).again
 
 
 def test_a_variable_of_ours_is_no_unknown_one() -> None:

@@ -15,6 +15,7 @@ from entrypoint.base.errors import ConfigError
 from entrypoint.base.values import dataclass
 
 _LABEL = 63  # characters that DNS allows
+_OF_JOBSET = "JOBSET_RESTART_ATTEMPT", "jobset.sigs.k8s.io/restart-attempt"
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,7 @@ class Kind:
     has_probes: bool = True
     whole_pod: bool = True  # it takes a Pod template; otherwise parts of one
     counts_slots: bool = False  # the controller counts the ranks, so the spec has to set them
+    restarts: tuple[str, str] = ("", "")  # variable of every Pod, and the annotation that it is
     generated: int = 0  # characters that the controller appends to a Pod's name
     notes: tuple[str, ...] = ()  # properties that it cannot express: summary | detail | hint
 
@@ -44,6 +46,7 @@ KINDS = {
         lambda job, rank: f"{job}-node-0-{rank}",
         "jobset.sigs.k8s.io/jobset-name",
         has_index=True,
+        restarts=_OF_JOBSET,
         generated=6,
     ),
     "mpijob": Kind(
@@ -69,6 +72,7 @@ KINDS = {
         has_index=True,
         whole_pod=False,
         counts_slots=True,
+        restarts=_OF_JOBSET,
         generated=6,
         notes=(
             (
@@ -86,6 +90,7 @@ KINDS = {
     "volcano": Kind(
         lambda job, rank: f"{job}-node-{rank}",
         "volcano.sh/job-name",
+        restarts=("VC_RETRY_COUNT", "volcano.sh/job-retry-count"),
         notes=(
             (
                 "EP808 Volcano starts the job again when any Pod ends with 69, 71, 75 or 143, or is"
