@@ -1,11 +1,11 @@
-"""The cause of a rank's or program's failure: the value that nodes exchange, and that the job's
-result holds."""
+"""The cause of a rank's or program's failure, and what was saved: values that nodes exchange, and
+that the job's result holds."""
 
 # Without `from __future__ import annotations`: wire.py reads the annotations as values.
 from typing import Annotated, Literal, get_args
 
 from entrypoint.base.values import dataclass
-from entrypoint.base.wire import Length
+from entrypoint.base.wire import Length, Range
 
 Role = Literal["root", "cascade", "unclear"]
 Blame = Literal["program", "node", "device", "platform", "peer", "network", "storage", "unknown"]
@@ -57,3 +57,21 @@ class Exclusion:
     node: Annotated[str, _NAME]  # its label: `worker-2`
     host: Annotated[str, _NAME]
     why: Annotated[str, _SENTENCE]
+
+
+@dataclass(frozen=True)
+class Saved:
+    """The last save of a node whose ranks were told to stop, as `restarts.progress` shows it.
+
+    name: What was finished after SIGTERM, such as `step_70`; "" for nothing.
+    seconds: From SIGTERM to the last change of that; for nothing, to the one before it, which is
+      not above 0. None: there is none.
+    """
+
+    name: Annotated[str, Length(100)]
+    seconds: Annotated[float, Range(-1e9, 1e9)] | None
+
+    @property
+    def order(self) -> tuple[bool, float]:
+        """Return what nodes are compared by: the last save is the job's."""
+        return bool(self.name), -1e9 if self.seconds is None else self.seconds

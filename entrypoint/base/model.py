@@ -16,7 +16,7 @@ from entrypoint.base.rankkind import AS_PROGRAMS, RankKind
 from entrypoint.base.values import dataclass, field
 
 if TYPE_CHECKING:
-    from entrypoint.base.cause import Cause, Exclusion
+    from entrypoint.base.cause import Cause, Exclusion, Saved
 
 Origin = Literal["flag", "env", "spec", "platform", "default", "the roll call"]
 
@@ -583,3 +583,4 @@ class Outcome:
     again: bool = False  # only an attempt is over: the job boots again, on every node
     cause: Cause | None = None  # why it failed, as far as that is known
     excluded: tuple[Exclusion, ...] = ()  # nodes that spares have replaced
+    saved: Saved | None = None  # what its ranks have saved when they were told to stop

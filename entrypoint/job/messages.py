@@ -15,6 +15,7 @@ StartDaemon        DaemonStarted, Daemon     mpirun's daemon there: its start, i
 Signal             Signal                    SIGUSR1 or SIGUSR2, for the ranks of every node
 Question           Reply                     what `check --all` or `netcheck` asks of a node
 Progressed         Progressed, Grew          the job has made progress, which counts for restarts
+                   LastSave                  whether the ranks saved after SIGTERM
 Stop, ReleaseFailedRanks  Stopped            the end of the ranks
 Release            Phases, Goodbye           the job's result: leave with it, or boot again
 """
@@ -26,7 +27,7 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from entrypoint.base.cause import Cause, Exclusion
+from entrypoint.base.cause import Cause, Exclusion, Saved
 from entrypoint.base.history import FIRST, History
 from entrypoint.base.phases import NAMES
 from entrypoint.base.text import SENTENCE
@@ -188,6 +189,13 @@ class Steps:
 @dataclass(frozen=True)
 class Grew:
     """The path in `restarts.progress` has changed on this node since the last scan."""
+
+
+@dataclass(frozen=True)
+class LastSave:
+    """The last save of this node's ranks, which were told to stop. Sent before Stopped."""
+
+    saved: Saved
 
 
 @dataclass(frozen=True)
@@ -412,6 +420,7 @@ class Release:
     again: bool
     cause: KnownCause | None = None
     excluded: Annotated[tuple[Exclusion, ...], Length(EXCLUDED)] = ()
+    saved: Saved | None = None
 
 
 # --------------------------------------------------------------------------------------------------
@@ -445,7 +454,7 @@ WORKER_SAYS: Mapping[type, tuple[str, ...]] = {
     RankStacks: (STARTED, OWN_RANKS),
     **dict.fromkeys((RankStart, RankEnd), (STARTED, WORKS, RANKS, OWN_RANK)),
     Ended: (STARTED, WORKS, OWN_PROGRAM),
-    **dict.fromkeys((Diagnosis, Progressed, Grew), (STARTED, WORKS)),
+    **dict.fromkeys((Diagnosis, Progressed, Grew, LastSave), (STARTED, WORKS)),
     Met: (STARTED, ELASTIC),
     DaemonStarted: (STARTED, WORKS, RANKS),
     Daemon: (RANKS,),

@@ -329,6 +329,8 @@ class Worker(Machine):
         if isinstance(message, (messages.Ended, messages.RankEnd)) and not self._is_stopping():
             spoils = not (self._draft.admits_late or self._draft.launch.ends_with_first)
             self._has_failed |= spoils and message.status != 0
+        if isinstance(message, messages.LastSave):
+            self.state.note_save(message.saved)  # for a node that decides alone
         if isinstance(message, messages.Progressed):
             self._progressed(message)  # another leader asks for it if this one is lost
         self._tell_leader(message)
@@ -392,7 +394,8 @@ class Worker(Machine):
         # without a leader, each worker decides alone whether to start again
         if not self.state.is_released:
             then = self.state.next_history()
-            outcome = follow(outcome, then, self._spec.restarts, None)
+            outcome = follow(self.state.with_save(outcome), then, self._spec.restarts, None)
+            self.state.log_save(outcome)
         self.state.end(outcome)
 
 

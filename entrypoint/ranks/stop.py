@@ -37,11 +37,12 @@ class NodeStop:
             return
         if self.checkpoints is not None:
             self.checkpoints.stop()
+        may_save = bool(self._ranks.without_launchers.alive)
         is_awaited = self._ranks.terminate()
-        self._callbacks.background(self._stop(grace, is_awaited))
+        self._callbacks.background(self._stop(grace, is_awaited, may_save))
 
-    async def _stop(self, grace: float, is_awaited: bool) -> None:
-        """Send SIGKILL after the grace (seconds), then report the stop."""
+    async def _stop(self, grace: float, is_awaited: bool, may_save: bool) -> None:
+        """Send SIGKILL after the grace (seconds), then report what was saved, and the stop."""
         if is_awaited:
             in_time = await self._ranks.wait(self._ranks.gone(), grace)
             if grace and not in_time:
@@ -51,7 +52,9 @@ class NodeStop:
             self._ranks.kill()
         await self._ranks.settled(grace)
         if self.checkpoints is not None:
-            await self.checkpoints.end()
+            saved = await self.checkpoints.end()
+            if saved is not None and may_save:
+                self._callbacks.tell(messages.LastSave(saved))
         self._watcher.tell_steps(of_all=True)
         self._callbacks.tell(messages.Stopped())
 

@@ -296,7 +296,8 @@ class RestartsSpec:
     progress:
       Path of a file or folder whose change counts as progress, such as the folder of checkpoints: a
       file in it that is new, or has another time or size, and is finished. A node that sees such a
-      change during an attempt reports it. Any change there is a sign of life for `stall`.
+      change during an attempt reports it. Any change there is a sign of life for `stall`. The end
+      of an attempt that was stopped says what was saved there after SIGTERM.
     leaves: Number of attempts that may end since a worker left: it was told to stop (SIGTERM, or
       `entrypoint leave`) in a job with `restarts`, or in an elastic one. They are no failures, and
       do not count in `most`. After so many, such a signal stops the job.

@@ -102,6 +102,38 @@ def test_both_are_stalls_where_nothing_says_otherwise(cluster: Make) -> None:
     assert slow(job) == 2, job.both()
 
 
+# Saves a second after SIGTERM, if it is to.
+SAVES = """
+save() { mkdir step_70; head -c 9000 /dev/zero >x; sleep 1; mv x step_70/model; }
+trap '[ "$SAVES" = no ] || save; exit 0' TERM
+cd "$OUT"
+echo up
+while :; do sleep 0.1; done
+"""
+
+
+@pytest.mark.promise(
+    "the end of an attempt says whether the program has saved after SIGTERM",
+    control="a program that saves nothing",
+)
+@pytest.mark.parametrize("saves", ["yes", "no"])
+def test_a_stopped_job_says_whether_it_has_saved(cluster: Make, saves: str) -> None:
+    job = cluster(2, slots=1)
+    out = job.folder / "out"
+    out.mkdir()
+    env = {"ENTRYPOINT_RESTARTS_PROGRESS": str(out), "OUT": str(out), "SAVES": saves}
+    job.start_all("sh", "-c", f"[ $NODE = 1 ] && exec sleep 600; {SAVES}", env=env)
+    up(job, 1)
+    job.signal(0, signal.SIGTERM)
+    assert job.ends() == {0: 143, 1: 143}, job.both()
+    nothing = "EP653 nothing was finished in .* within the grace of 600s | there is no checkpoint |"
+    expected = r"saved step_70 [\d.]+s after SIGTERM" if saves == "yes" else nothing
+    assert re.search(expected.replace("|", r"\|"), job.err(0)), job.both()
+    for rank in range(2):
+        record = json.loads(Path(f"{job.run_dir(rank)}-state.json").read_text())
+        assert record["result"]["saved"]["name"] == ("step_70" if saves == "yes" else "")
+
+
 @pytest.mark.promise("a stop gives every program SIGTERM, then the grace, then SIGKILL")
 def test_ranks_that_use_up_their_grace_are_shown(cluster: Make) -> None:
     job = cluster(2, slots=1)

@@ -215,7 +215,7 @@ def test_a_tool_that_is_of_no_use_is_said_once(tmp_path: Path, before: str, why:
     simulated_smi(gate.tools, before=before)
     assert gate.check() == gate.check() == ""
     (line,) = gate.lines
-    assert line.startswith(f"warning: EP461 the health of the cards is unknown | nvidia-smi: {why}")
+    assert line.startswith(f"warning: EP465 the health of the cards is unknown | nvidia-smi: {why}")
 
 
 def test_the_tool_of_cards_that_are_not_there_is_no_matter(tmp_path: Path) -> None:
@@ -289,5 +289,5 @@ def test_a_folder_that_does_not_answer_stops_no_job(
         answers.set()
 
     assert gate.check() == ""
-    assert ("EP467 this node could not check itself | no end within" in gate.said()) == hangs
+    assert ("EP465 this node could not check itself | no end within" in gate.said()) == hangs
     answers.set()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from entrypoint import __version__, spec
-from entrypoint.base.cause import Cause
+from entrypoint.base.cause import Cause, Saved
 from entrypoint.base.history import History
 from entrypoint.base.model import Facts, NodeReport, Outcome
 from entrypoint.base.values import replace
@@ -48,6 +48,7 @@ SAMPLES = {
         messages.ForceStop(),
         messages.Progressed(),
         messages.Grew(),
+        messages.LastSave(Saved("step_70", 4.0)),
         messages.Signal("SIGUSR1"),
         messages.Stopped(),
         messages.Reply(0, {}),

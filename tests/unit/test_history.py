@@ -6,6 +6,7 @@ import pytest
 
 from entrypoint import plan as planning
 from entrypoint import spec
+from entrypoint.base.cause import Saved
 from entrypoint.base.errors import RETRIED, NoProgressError
 from entrypoint.base.history import FIRST, History
 from entrypoint.base.model import NodeReport, Outcome
@@ -290,6 +291,49 @@ def test_the_time_counts_from_when_the_ranks_run(launcher: str) -> None:
 
 
 # -- what ranks see
+
+
+@pytest.mark.promise("the end of an attempt says whether the program has saved after SIGTERM")
+@pytest.mark.parametrize(
+    ("reports", "says", "result"),
+    [
+        ({1: Saved("step_70", 4.0), 2: Saved("", -9.0)}, "saved step_70 4s after SIGTERM", "step_70"),
+        (
+            {1: Saved("", -2460.0), 2: Saved("", None)},
+            "warning: EP653 nothing was finished in /ckpt within the grace of 30s | the last"
+            " checkpoint was 41m00s old | save more often, on SIGTERM, or raise timeouts.grace",
+            "",
+        ),
+        ({0: Saved("", None)}, "the grace of 30s | there is no checkpoint |", ""),
+        ({}, "", None),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("status", [0, 75, 143])
+def test_the_end_of_an_attempt_says_what_was_saved(
+    reports: dict[int, Saved], says: str, result: str | None, status: int
+) -> None:
+    """A success needs no save: the control."""
+    node = Node(launcher="plain", restarts="{most: 3, progress: /ckpt}").start()
+    if status == 143:
+        node.told(events.Signalled(15))
+    node.machine._decide(Outcome(status, "a reason", program=not status))
+    for sender, saved in reports.items():
+        node.hears(messages.LastSave(saved), sender=sender)
+    at_end(node)
+    lines = "\n".join(logged(node.done))
+    assert ("SIGTERM" in lines or "EP653" in lines) == bool(status and reports)
+    assert says in lines or not status
+    release = sent(node.done, messages.Release)[0].message
+    assert (release.saved and release.saved.name) == (result if status else None)
+
+
+def test_a_worker_that_decides_alone_says_what_it_has_saved() -> None:
+    node = Node(me=1, launcher="plain", restarts="{most: 3, progress: /ckpt}")
+    node.hears(node.hello, messages.Start(), sender=0)
+    node.told(events.SessionLost(0, "killed"))
+    node.hears(messages.LastSave(Saved("step_70", 4.0)), messages.Stopped(), sender=1)
+    assert "saved step_70 4s after SIGTERM" in "\n".join(logged(node.done))
+    assert at_end(node).saved == Saved("step_70", 4.0)
 
 
 SLOTS = "slots: 2\nlogs: {files: ranks}\nlog_dir: /logs\ncommand: [train]\n"

@@ -70,7 +70,7 @@ class NodeGate:
         except Exception as error:
             detail = f"{type(error).__name__}: {error}"
             hint = "please report it"
-        self._warn("EP467 this node could not check itself", detail, hint)
+        self._warn("EP465 this node could not check itself", detail, hint)
         return ""
 
     async def _check(self, plan: Plan, wait: Callable[[str], None]) -> list[str]:
@@ -110,7 +110,7 @@ class NodeGate:
         # An image may hold the tool of cards that this machine does not have.
         if silent and not seen and plan.topology.device.count:
             hint = "run it on that node; it may hang in the job, too"
-            self._warn("EP461 the health of the cards is unknown", "; ".join(silent), hint)
+            self._warn("EP465 the health of the cards is unknown", "; ".join(silent), hint)
         return seen
 
     def _health(self, plan: Plan, readings: Sequence[Reading]) -> Iterator[str]:
