@@ -394,8 +394,8 @@ class Worker(Machine):
         # without a leader, each worker decides alone whether to start again
         if not self.state.is_released:
             then = self.state.next_history()
-            outcome = follow(self.state.with_save(outcome), then, self._spec.restarts, None)
-            self.state.log_save(outcome)
+            self.state.log_save(outcome := self.state.with_save(outcome))
+            outcome = follow(outcome, then, self._spec.restarts, None)
         self.state.end(outcome)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 
+from entrypoint.base.kept import MARK, VERDICT, verdict_file
 from entrypoint.base.values import dataclass, replace
 from entrypoint.output import framing
 from entrypoint.output.lines import Lines, batches, shape
@@ -49,6 +50,14 @@ class KeptAttempt:
 
             for target in dict.fromkeys(self.targets.values()):
                 target.collapser = Collapser(begun.is_json)
+
+    def mark(self, env: dict[bytes, bytes], name: tuple[str, int], mark: str) -> None:
+        """Give a program or rank the variables of the keeper; its verdict is none of an earlier
+        one."""
+        verdict = verdict_file(self.begun.run_dir, *name)
+        if os.path.lexists(verdict) and not os.path.isdir(verdict):
+            os.unlink(verdict)
+        env |= {MARK.encode(): mark.encode(), VERDICT.encode(): os.fsencode(verdict)}
 
     def streams(
         self,

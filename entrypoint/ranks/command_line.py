@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from entrypoint.base.kept import MARK
+from entrypoint.base.kept import MARK, VERDICT
 from entrypoint.base.model import Launch, Plan, Topology
 from entrypoint.base.secret import HIDDEN, hides, masked_words, scrubbed
 from entrypoint.base.text import count
@@ -90,6 +90,7 @@ def store(topology: Topology, launch: Launch, number: int, started: StartedAs) -
     argv = tuple(map(os.fsdecode, started.words))
     env = dict(os.fsdecode(entry).split("=", 1) for entry in started.env)
     del env[MARK]
+    env.pop(VERDICT, None)
     about = (topology.job, str(topology.history.number), topology.workdir)
     safe = [*about, str(len(argv)), *masked_words(argv)]
     given = environment()

@@ -290,3 +290,35 @@ def test_a_job_without_ranks_has_none(cluster: Make) -> None:
     late = stacks(job, 0)
     assert late.returncode in (66, 69), late
     assert re.search("EP03[08]", late.stderr)
+
+
+# Rank 1 is told by its file, in the first attempt, that another node may help.
+VERDICT = """
+[ "$NODE" = 1 ] && [ $ENTRYPOINT_ATTEMPT = 1 ] || exec sleep 600
+printf 'retry: %s\\nwhy: SDC check failed\\n' "$RETRY" >"$ENTRYPOINT_VERDICT"
+exit 9
+"""
+
+
+@pytest.mark.promise(
+    "a rank's own word is its cause, if it fails", control="a rank that says `retry: no`"
+)
+@pytest.mark.parametrize("launcher", ["plain", "mpirun"])
+@pytest.mark.parametrize("retry", ["elsewhere", "no"])
+def test_a_rank_s_own_word_decides_about_a_restart(
+    cluster: Make, launcher: str, retry: str
+) -> None:
+    job = cluster(2, slots=1)
+    (job.folder / "job.yaml").write_text("restarts: 1\n")
+    words = (*RUN, "--spec", str(job.folder / "job.yaml"), "--launcher", launcher)
+    for rank in range(2):
+        argv = (*words, "--", "sh", "-c", VERDICT)
+        job.start(rank, argv=argv, env={"RETRY": retry})
+    if retry == "elsewhere":
+        until(lambda: "is over" in job.err(0) and "starting again" in job.err(0), "a restart")
+        job.signal(0, signal.SIGTERM)
+        assert job.ends() == {0: 143, 1: 143}, job.both()
+        return
+    assert job.ends() == {0: 9, 1: 9}, job.both()
+    words = "cause: SDC check failed in .* on worker-1 .*program; a retry does not help"
+    assert re.search(words, job.err(0)), job.both()
