@@ -7,6 +7,7 @@ from entrypoint.base.values import dataclass
 from entrypoint.base.wire import Range
 
 _MOST = 1 << 31  # attempts
+_Count = Annotated[int, Range(0, _MOST)]
 
 
 @dataclass(frozen=True)
@@ -21,10 +22,10 @@ class History:
     """
 
     attempt: Annotated[int, Range(1, _MOST)] = 1
-    without_progress: Annotated[int, Range(0, _MOST)] = 0
+    without_progress: _Count = 0
     step: Annotated[int, Range(-1, 1 << 53)] = -1
-    leaves: Annotated[int, Range(0, _MOST)] = 0
-    earlier: Annotated[int, Range(0, _MOST)] = 0
+    leaves: _Count = 0
+    earlier: _Count = 0
 
     @property
     def number(self) -> int:

@@ -6,23 +6,21 @@ why: SDC check failed
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
 from typing import Any
 
 from entrypoint.base.cause import RETRIES, Cause
 from entrypoint.base.text import one_line
 
 MOST = 4096  # bytes of the file that are read
-_WHY = 300  # characters
-_BLAMES: Mapping[str, Any] = {"no": "program", "elsewhere": "node"}
+_FORM = rf"\s*retry:[ \t]*({'|'.join(RETRIES)})\s+why:[ \t]*(\S[^\r\n]*)\s*"
+_BLAMES: dict[str, Any] = {"no": "program", "elsewhere": "node"}
 
 
 def stated(text: str) -> Cause | None:
     """Return the cause that a rank has written; None if the text has another form."""
-    lines = [line.partition(":") for line in text.splitlines() if line.strip()]
-    words: dict[str, Any] = {name.strip(): value.strip() for name, _, value in lines}
-    retry, why = words.pop("retry", ""), words.pop("why", "")
-    if words or retry not in RETRIES or not why:
+    if not (found := re.fullmatch(_FORM, text)):
         return None
+    retry: Any = found[1]
     blame = _BLAMES.get(retry, "unknown")
-    return Cause("own-word", "root", blame, retry, "high", one_line(why, _WHY))
+    return Cause("own-word", "root", blame, retry, "high", one_line(found[2], 300))

@@ -62,7 +62,6 @@ class Attempt(Part):
             messages.Diagnosis: self.verdict.add,
             messages.Progressed: lambda *_: self._progress.heard(),
             messages.Grew: lambda *_: self._stalls.grew(),
-            messages.LastSave: lambda _, it: self._state.note_save(it.saved),
             messages.Signal: self._signals.relay,
             messages.DaemonStarted: lambda node, it: self.ranks.daemon_started(node, it.status),
             messages.Daemon: self.ranks.daemon,

@@ -175,7 +175,7 @@ class Ending(Part):
             return
         if not self._gives_way():
             self._outcome = self._verdict.conclude(self._outcome, self._state.stop)
-        self._state.log_save(self._outcome)
+        self._outcome = self._state.with_save(self._outcome)
         release = messages.Release(**vars(self._outcome))
         for node, peer in self._peers.items():
             self._outbox.tell(node, release)

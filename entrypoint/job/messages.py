@@ -15,7 +15,6 @@ StartDaemon        DaemonStarted, Daemon     mpirun's daemon there: its start, i
 Signal             Signal                    SIGUSR1 or SIGUSR2, for the ranks of every node
 Question           Reply                     what `check --all` or `netcheck` asks of a node
 Progressed         Progressed, Grew          the job has made progress, which counts for restarts
-                   LastSave                  whether the ranks saved after SIGTERM
 Stop, ReleaseFailedRanks  Stopped            the end of the ranks
 Release            Phases, Goodbye           the job's result: leave with it, or boot again
 """
@@ -192,13 +191,6 @@ class Grew:
 
 
 @dataclass(frozen=True)
-class LastSave:
-    """The last save of this node's ranks, which were told to stop. Sent before Stopped."""
-
-    saved: Saved
-
-
-@dataclass(frozen=True)
 class RankStacks:
     """The stacks of the ranks of this node."""
 
@@ -288,7 +280,10 @@ class ForceStop:
 
 @dataclass(frozen=True)
 class Stopped:
-    """Nothing of the job runs on this node any more."""
+    """Nothing of the job runs on this node any more. `saved`: the last save of its ranks, if they
+    were told to stop."""
+
+    saved: Saved | None = None
 
 
 @dataclass(frozen=True)
@@ -454,7 +449,7 @@ WORKER_SAYS: Mapping[type, tuple[str, ...]] = {
     RankStacks: (STARTED, OWN_RANKS),
     **dict.fromkeys((RankStart, RankEnd), (STARTED, WORKS, RANKS, OWN_RANK)),
     Ended: (STARTED, WORKS, OWN_PROGRAM),
-    **dict.fromkeys((Diagnosis, Progressed, Grew, LastSave), (STARTED, WORKS)),
+    **dict.fromkeys((Diagnosis, Progressed, Grew), (STARTED, WORKS)),
     Met: (STARTED, ELASTIC),
     DaemonStarted: (STARTED, WORKS, RANKS),
     Daemon: (RANKS,),

@@ -148,23 +148,22 @@ class JobState:
         a later step than any earlier attempt has reached."""
         return self._has_progressed or self.step > self.history.step
 
-    def note_save(self, saved: Saved) -> None:
-        """The ranks of a node were told to stop."""
-        if self.saved is None or saved.order > self.saved.order:
-            self.saved = saved
+    def note_save(self, saved: Saved | None) -> None:
+        """A node has stopped. The last save of all nodes counts."""
+        known = filter(None, (self.saved, saved))
+        self.saved = max(known, key=lambda it: (it.name > "", it.seconds or -1e9), default=None)
 
     def note_progress(self) -> None:
         """Something has changed, or ranks have run for long enough."""
         self._has_progressed = True
 
     def with_save(self, outcome: Outcome) -> Outcome:
-        """Return the outcome with what the ranks have saved after SIGTERM. A success needs none."""
-        return replace(outcome, saved=self.saved) if outcome.status else outcome
-
-    def log_save(self, outcome: Outcome) -> None:
-        """Log what the ranks have saved."""
-        if outcome.saved:
-            self.scheduler.log(save_words(outcome.saved, self.spec))
+        """Return the outcome with what the ranks have saved after SIGTERM, and log it. A success
+        needs none."""
+        if self.saved and outcome.status:
+            self.scheduler.log(save_words(self.saved, self.spec))
+            outcome = replace(outcome, saved=self.saved)
+        return outcome
 
     def next_history(self) -> History:
         """Return the history of the attempt that would follow this one."""

@@ -79,7 +79,6 @@ class Verdict(Part):
         if outcome.program and outcome.status:
             outcome = replace(outcome, cause=self._cause())
         spec = self._spec
-        outcome = self._state.with_save(outcome)
         outcome = self._membership.participants.conclude(outcome)
         then = self._state.next_history()
         followed = follow(outcome, then, spec.restarts, stop)

@@ -324,13 +324,12 @@ class Worker(Machine):
             return  # to a leader that is gone
         if isinstance(message, messages.Stopped):
             self._has_stopped = True
+            self.state.note_save(message.saved)  # in case that this node decides alone
             if self.state.phase is Phase.ENDING:
                 self.state.enter(Phase.STOPPED)
         if isinstance(message, (messages.Ended, messages.RankEnd)) and not self._is_stopping():
             spoils = not (self._draft.admits_late or self._draft.launch.ends_with_first)
             self._has_failed |= spoils and message.status != 0
-        if isinstance(message, messages.LastSave):
-            self.state.note_save(message.saved)  # for a node that decides alone
         if isinstance(message, messages.Progressed):
             self._progressed(message)  # another leader asks for it if this one is lost
         self._tell_leader(message)
@@ -394,7 +393,7 @@ class Worker(Machine):
         # without a leader, each worker decides alone whether to start again
         if not self.state.is_released:
             then = self.state.next_history()
-            self.state.log_save(outcome := self.state.with_save(outcome))
+            outcome = self.state.with_save(outcome)
             outcome = follow(outcome, then, self._spec.restarts, None)
         self.state.end(outcome)
 

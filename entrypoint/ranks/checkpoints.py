@@ -68,12 +68,12 @@ class Look:
             return None
         news = self.files.keys() - before.files.keys()
         is_saved = any(self.files[file] for file in news)
-        times = [time_ns / 1e9 - since for _, time_ns, _ in (news if is_saved else before.files)]
         if not is_saved:
-            return Saved("", round(min(0.0, max(times)), 1) if times else None)
-        largest = max(news, key=itemgetter(2))[0]
+            latest = max((file[1] for file in before.files), default=None)
+            return Saved("", latest and round(min(0.0, latest / 1e9 - since), 1))
+        largest, time_ns, _ = max(news, key=itemgetter(2))
         name = largest.removeprefix(path).strip("/").partition("/")[0] or os.path.basename(path)
-        seconds = min(max(0.0, *times), time.time() - since)
+        seconds = min(max(0.0, time_ns / 1e9 - since), time.time() - since)
         return Saved(one_line(name, 100), round(seconds, 1))
 
 

@@ -51,12 +51,9 @@ class NodeStop:
                 await self._watcher.show(_LAST_LOOK)
             self._ranks.kill()
         await self._ranks.settled(grace)
-        if self.checkpoints is not None:
-            saved = await self.checkpoints.end()
-            if saved is not None and may_save:
-                self._callbacks.tell(messages.LastSave(saved))
+        saved = await self.checkpoints.end() if self.checkpoints else None
         self._watcher.tell_steps(of_all=True)
-        self._callbacks.tell(messages.Stopped())
+        self._callbacks.tell(messages.Stopped(saved if may_save else None))
 
     async def close(self) -> None:
         """End all processes of the job on this node."""

@@ -318,7 +318,7 @@ def test_the_end_of_an_attempt_says_what_was_saved(
         node.told(events.Signalled(15))
     node.machine._decide(Outcome(status, "a reason", program=not status))
     for sender, saved in reports.items():
-        node.hears(messages.LastSave(saved), sender=sender)
+        node.hears(messages.Stopped(saved), sender=sender)
     at_end(node)
     lines = "\n".join(logged(node.done))
     assert ("SIGTERM" in lines or "EP653" in lines) == bool(status and reports)
@@ -331,7 +331,7 @@ def test_a_worker_that_decides_alone_says_what_it_has_saved() -> None:
     node = Node(me=1, launcher="plain", restarts="{most: 3, progress: /ckpt}")
     node.hears(node.hello, messages.Start(), sender=0)
     node.told(events.SessionLost(0, "killed"))
-    node.hears(messages.LastSave(Saved("step_70", 4.0)), messages.Stopped(), sender=1)
+    node.hears(messages.Stopped(Saved("step_70", 4.0)), sender=1)
     assert "saved step_70 4s after SIGTERM" in "\n".join(logged(node.done))
     assert at_end(node).saved == Saved("step_70", 4.0)
 

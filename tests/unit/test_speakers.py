@@ -18,7 +18,6 @@ NO_RANKS = {messages.RankStart, messages.RankEnd, messages.DaemonStarted, messag
 NO_RANKS |= {messages.Limit}
 OTHERS = {messages.RankEnd, messages.Steps, messages.RankStacks}  # of a rank that has not started
 NO_JOB = {messages.Ended, messages.Met, messages.Diagnosis, messages.Progressed, messages.Grew}
-NO_JOB |= {messages.LastSave}
 NO_JOB |= NO_RANKS - {messages.Daemon} | OTHERS
 REFUSED = {
     "mpirun": LATER | OTHERS | {messages.Ended, messages.Met, messages.Reply},
