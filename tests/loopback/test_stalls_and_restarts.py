@@ -127,7 +127,7 @@ def test_a_stopped_job_says_whether_it_has_saved(cluster: Make, saves: str) -> N
     job.signal(0, signal.SIGTERM)
     assert job.ends() == {0: 143, 1: 143}, job.both()
     nothing = "EP653 nothing was finished in .* within the grace of 600s | there is no checkpoint |"
-    expected = r"saved step_70 [\d.]+s after SIGTERM" if saves == "yes" else nothing
+    expected = r"saved step_70 [\d.]+m?s after SIGTERM" if saves == "yes" else nothing
     assert re.search(expected.replace("|", r"\|"), job.err(0)), job.both()
     for rank in range(2):
         record = json.loads(Path(f"{job.run_dir(rank)}-state.json").read_text())

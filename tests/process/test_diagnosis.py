@@ -42,7 +42,8 @@ ECC = ("NVRM: Xid (PCI:0000:07:00): 48, pid=7, Double Bit ECC Error",)
 # What a rank has written -> retry, blame and says of its cause; "" if it does not count.
 VERDICTS = {
     "retry: elsewhere\nwhy: SDC check failed\n": "elsewhere node SDC check failed",
-    "why: loss is NaN\r\n\r\n  retry:no": "no program loss is NaN",
+    "retry:no\r\n\r\n  why: loss is NaN  ": "no program loss is NaN",
+    "why: the other order\nretry: no": "",
     "retry: same\nwhy: a: b": "same unknown a: b",
     "retry: unknown\nwhy: x\x1b[31m\ty\ud800": "unknown unknown x y???",
     "retry: same\nwhy: " + "x" * 9000: f"same unknown {'x' * 297}...",

@@ -89,7 +89,7 @@ def worker(kind: str, **fields: Any) -> Any:
         ("pong", {"idle": 0.25, "number": 0, "failed": 2, "memory": [31 << 30, 32 << 30]}),
         ("pong", {"idle": 0.25, "number": 0, "failed": 2, "memory": None}),
         ("reject", {"summary": "a", "detail": "b", "hint": "c"}),
-        ("stopped", {}),
+        ("stopped", {"saved": {"name": "step_70", "seconds": 4.0}}),
         ("force_stop", {}),
         ("signal", {"name": "SIGUSR1"}),
         ("taken", {"why": "another leader has it"}),
@@ -219,7 +219,7 @@ def test_a_hello_of_another_version_is_one_whatever_else_is_in_it() -> None:
 
 
 def test_fields_that_nobody_knows_are_left_out() -> None:
-    assert worker("stopped", more=[1]) == {"kind": "stopped"}
+    assert worker("force_stop", more=[1]) == {"kind": "force_stop"}
 
 
 @pytest.mark.parametrize(
