@@ -109,7 +109,7 @@ def execute(
     signals.hold()
     keeper = KeeperProcess()
     try:
-        attempt = AttemptInputs(spec, facts, draft, gate, keeper, not_ready)
+        attempt = AttemptInputs(spec, facts, draft, gate, keeper, not_ready, draft.topology.history)
         return _attempts(attempt, signals, log, extensions)
     finally:
         keeper.close()
@@ -153,7 +153,7 @@ def _attempts(
             return outcome
         assert machine is not None  # only a machine decides so
         history, restarts = machine.state.next_history(), attempt.spec.restarts
-        number = f"{history.attempt - 1} of {history.attempts(restarts.most)}"
+        number = f"{history.number - 1} of {history.earlier + history.attempts(restarts.most)}"
         over = f"attempt {number} is over{described(history, restarts)}: {outcome.reason}"
         if signals.stopped and not leads_others:
             return stopped("this node", signals.stopped, over)
@@ -161,13 +161,13 @@ def _attempts(
         # other nodes.
         log(f"{over}; {'telling the other nodes to stop' if signals.stopped else 'starting again'}")
         team = None if isinstance(machine, Worker) else machine.membership.roster.next_team()
-        topology = replace(attempt.plan.topology, attempt=history.attempt)
+        topology = replace(attempt.plan.topology, history=history)
         plan = replace(attempt.plan, topology=topology)
         if machine.state.has_started and plan.inquiry:
             plan = replace(plan, inquiry=replace(plan.inquiry, is_over=True))
         lost = machine.state.leader_lost
         attempt = replace(attempt, history=history, plan=plan, team=team, leader_lost=lost)
-        log.attempt = history.attempt
+        log.attempt = history.number
         extensions.observer.begin(attempt.plan)
 
 
@@ -295,7 +295,7 @@ class Loop:
 
     def _view(self) -> LoopView:
         """Return what the observer asks for."""
-        attempt, programs = self.machine.state.history.attempt, self._programs
+        attempt, programs = self.machine.state.history.number, self._programs
         return LoopView(attempt, self.machine.outcome, programs.idle(), programs.command)
 
     # -- events

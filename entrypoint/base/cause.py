@@ -1,11 +1,11 @@
-"""The cause of a rank's or program's failure: the value that nodes exchange, and that the job's
-result holds."""
+"""The cause of a rank's or program's failure, and what was saved: values that nodes exchange, and
+that the job's result holds."""
 
 # Without `from __future__ import annotations`: wire.py reads the annotations as values.
 from typing import Annotated, Literal, get_args
 
 from entrypoint.base.values import dataclass
-from entrypoint.base.wire import Length
+from entrypoint.base.wire import Length, Range
 
 Role = Literal["root", "cascade", "unclear"]
 Blame = Literal["program", "node", "device", "platform", "peer", "network", "storage", "unknown"]
@@ -16,9 +16,9 @@ BLAMES = get_args(Blame)
 RETRIES = get_args(Retry)
 CERTAINTIES = get_args(Certainty)
 LINES, LINE = 3, 300  # lines of the output that show the cause, characters in each
-_NAME = Length(200)
+_Name = Annotated[str, Length(200)]
 REASON = 400  # characters of a reason, or of an instruction
-_SENTENCE = Length(REASON)
+_Sentence = Annotated[str, Length(REASON)]
 
 
 @dataclass(frozen=True)
@@ -34,15 +34,15 @@ class Cause:
     retry: Retry
     certainty: Certainty
     # The cause in words, with `{device}` for the device: `{device} reported an ECC error`.
-    says: Annotated[str, _SENTENCE]
-    fix: Annotated[str, _SENTENCE] = ""  # an instruction
+    says: _Sentence
+    fix: _Sentence = ""  # an instruction
     # Such as `GPU 2`; "" if it is unknown or has nothing to do with it.
-    device: Annotated[str, _NAME] = ""
+    device: _Name = ""
     # Of the output, that show it.
     lines: Annotated[tuple[Annotated[str, Length(LINE)], ...], Length(LINES)] = ()
-    rank: Annotated[str, _NAME] = ""  # or the program that failed: `rank 3`
+    rank: _Name = ""  # or the program that failed: `rank 3`
     # Where that ran: `worker-3 (node-3)`, or its address before the leader has the cause.
-    node: Annotated[str, _NAME] = ""
+    node: _Name = ""
 
     @property
     def is_infrastructure(self) -> bool:
@@ -54,6 +54,19 @@ class Cause:
 class Exclusion:
     """A node that a job has replaced by a spare, and why."""
 
-    node: Annotated[str, _NAME]  # its label: `worker-2`
-    host: Annotated[str, _NAME]
-    why: Annotated[str, _SENTENCE]
+    node: _Name  # its label: `worker-2`
+    host: _Name
+    why: _Sentence
+
+
+@dataclass(frozen=True)
+class Saved:
+    """The last save of a node whose ranks were told to stop, as `restarts.progress` shows it.
+
+    name: What was finished after SIGTERM, such as `step_70`; "" for nothing.
+    seconds: From SIGTERM to the last change of that; for nothing, to the one before it, which is
+      not above 0. None: there is none.
+    """
+
+    name: Annotated[str, Length(100)]
+    seconds: Annotated[float, Range(-1e9, 1e9)] | None

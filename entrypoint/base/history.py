@@ -7,6 +7,7 @@ from entrypoint.base.values import dataclass
 from entrypoint.base.wire import Range
 
 _MOST = 1 << 31  # attempts
+_Count = Annotated[int, Range(0, _MOST)]
 
 
 @dataclass(frozen=True)
@@ -17,12 +18,19 @@ class History:
     without_progress: Attempts just before it, one after the other, that made no progress.
     step: The last training step that an earlier attempt has reached; -1 if that is unknown.
     leaves: Attempts before it that ended since a node left: they do not count as restarts.
+    earlier: How often the scheduler had started the job again before the first of these attempts.
     """
 
     attempt: Annotated[int, Range(1, _MOST)] = 1
-    without_progress: Annotated[int, Range(0, _MOST)] = 0
+    without_progress: _Count = 0
     step: Annotated[int, Range(-1, 1 << 53)] = -1
-    leaves: Annotated[int, Range(0, _MOST)] = 0
+    leaves: _Count = 0
+    earlier: _Count = 0
+
+    @property
+    def number(self) -> int:
+        """The number that users know the attempt by."""
+        return self.earlier + self.attempt
 
     def most(self, other: "History") -> "History":
         """Return the one with more attempts, with more progress in them, and with fewer that do not
@@ -38,7 +46,8 @@ class History:
         node has left, tells nothing about progress."""
         is_without = has_started and not has_left
         without = 0 if has_progressed else self.without_progress + is_without
-        return History(self.attempt + 1, without, max(self.step, step), self.leaves + has_left)
+        step, leaves = max(self.step, step), self.leaves + has_left
+        return History(self.attempt + 1, without, step, leaves, self.earlier)
 
     def attempts(self, restarts: int) -> int:
         """Return how many attempts the job can have by now, with so many restarts."""

@@ -15,10 +15,17 @@ PASS_FD = join(_PACKAGE, "ranks", "pass_fd.py")
 RANK = "{rank}"  # stands for a rank's number, where it is known once the rank starts
 # variable of every program and rank: the number by which its keeper knows it
 MARK = "ENTRYPOINT_KEPT"
+# variable of every program and rank: the file in which it may say why it fails
+VERDICT = "ENTRYPOINT_VERDICT"
 # where `last-output` has the note whether the last lines have ended (output/stream.py), and its
 # bytes
 NOTE_AT = 21
 NOTE_SIZE = 12
+
+
+def verdict_file(folder: str, kind: str, number: int) -> str:
+    """Return the file in which this program or rank may say why it fails."""
+    return f"{folder}/verdict.{kind}.{number}"
 
 
 @dataclass(frozen=True)

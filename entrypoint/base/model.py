@@ -16,7 +16,7 @@ from entrypoint.base.rankkind import AS_PROGRAMS, RankKind
 from entrypoint.base.values import dataclass, field
 
 if TYPE_CHECKING:
-    from entrypoint.base.cause import Cause, Exclusion
+    from entrypoint.base.cause import Cause, Exclusion, Saved
 
 Origin = Literal["flag", "env", "spec", "platform", "default", "the roll call"]
 
@@ -114,6 +114,7 @@ class Site:
     # script that the platform's own boot would run first, in the folder above its own
     pre_start: str | None = None
     ends: int = 0  # when the platform ends the job, in seconds of Unix time; 0 if it is unknown
+    earlier: int = 0  # how often it has started the job again
 
 
 @dataclass(frozen=True)
@@ -273,7 +274,7 @@ class Topology:
     chief: bool = False  # worker-0 is TensorFlow's chief
     job_id: str = ""  # the scheduler's number of this job, where it has one
     ends: int = 0  # as in Site
-    attempt: int = 1  # of this boot among those that `restarts` allows
+    history: History = FIRST  # of this boot, among those that `restarts` allows
     spares: int = 0  # how many of the nodes wait at a time, for one that is lost
     members: Members = Members(())  # of an attempt, whose nodes these are; a launcher's view
     origins: Mapping[str, Source] = field(default_factory=dict)
@@ -290,7 +291,8 @@ class Topology:
     @property
     def of_attempt(self) -> str:
         """Return what the names of this attempt's logs end with: nothing for the first one."""
-        return f"-attempt-{self.attempt}" if self.attempt > 1 else ""
+        number = self.history.number
+        return f"-attempt-{number}" if number > 1 else ""
 
     @property
     def leader(self) -> Node:
@@ -588,3 +590,4 @@ class Outcome:
     again: bool = False  # only an attempt is over: the job boots again, on every node
     cause: Cause | None = None  # why it failed, as far as that is known
     excluded: tuple[Exclusion, ...] = ()  # nodes that spares have replaced
+    saved: Saved | None = None  # what its ranks have saved when they were told to stop

@@ -175,6 +175,7 @@ class Ending(Part):
             return
         if not self._gives_way():
             self._outcome = self._verdict.conclude(self._outcome, self._state.stop)
+        self._outcome = self._state.with_save(self._outcome)
         self._tell(*self._peers)
         for node, peer in self._peers.items():
             if not peer.lost:

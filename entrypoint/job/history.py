@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from functools import reduce
 
+from entrypoint.base.cause import Saved
 from entrypoint.base.errors import NoProgressError, RetryError
 from entrypoint.base.history import History
 from entrypoint.base.model import Outcome
-from entrypoint.base.text import count, one_line
+from entrypoint.base.text import count, duration, one_line
 from entrypoint.base.values import replace
 from entrypoint.spec.jobspec import JobSpec, RestartsSpec
 
@@ -80,6 +81,19 @@ def missing_progress(spec: JobSpec) -> str:
     if spec.stall.line is not None:
         words.append("most ranks printed no later step (stall.line)")
     return ", and ".join(words) or f"none ran for {MINUTES:g} min"
+
+
+def save_words(saved: Saved, spec: JobSpec) -> str:
+    """Return whether the ranks have saved after SIGTERM, in words."""
+    age = abs(saved.seconds or 0.0)
+    if saved.name:
+        return f"saved {saved.name} {duration(age)} after SIGTERM"
+    last = "there is no checkpoint"
+    if saved.seconds is not None:
+        last = f"the last checkpoint was {duration(age)} old"
+    within = f"within the grace of {spec.timeouts.grace:g}s"
+    what = f"warning: EP653 nothing was finished in {spec.restarts.progress} {within}"
+    return f"{what} | {last} | save more often, on SIGTERM, or raise timeouts.grace"
 
 
 def is_time_progress(spec: JobSpec) -> bool:

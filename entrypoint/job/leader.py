@@ -156,6 +156,7 @@ class Leader(Machine):
 
     def _stopped(self, node: int, message: messages.Stopped) -> None:
         self._roster.stop(node)
+        self.state.note_save(message.saved)
         self._outbox.note(node, messages.Stopped)
 
     # -- nodes that come and go

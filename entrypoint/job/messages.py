@@ -26,7 +26,7 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from entrypoint.base.cause import Cause, Exclusion
+from entrypoint.base.cause import Cause, Exclusion, Saved
 from entrypoint.base.history import FIRST, History
 from entrypoint.base.phases import NAMES
 from entrypoint.base.text import SENTENCE
@@ -280,7 +280,10 @@ class ForceStop:
 
 @dataclass(frozen=True)
 class Stopped:
-    """Nothing of the job runs on this node any more."""
+    """Nothing of the job runs on this node any more. `saved`: the last save of its ranks, if they
+    were told to stop."""
+
+    saved: Saved | None = None
 
 
 @dataclass(frozen=True)
@@ -414,6 +417,7 @@ class Release:
     again: bool
     cause: KnownCause | None = None
     excluded: Annotated[tuple[Exclusion, ...], Length(EXCLUDED)] = ()
+    saved: Saved | None = None
 
 
 # --------------------------------------------------------------------------------------------------

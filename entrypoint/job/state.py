@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import math
 
+from entrypoint.base.cause import Saved
 from entrypoint.base.history import FIRST, History
 from entrypoint.base.model import NodeReport, Outcome, Plan
 from entrypoint.base.phases import ALLOWED, ALLOWED_OF_OTHERS, Phase
+from entrypoint.base.values import replace
 from entrypoint.job import actions
 from entrypoint.job.failure import LEFT, lost
-from entrypoint.job.history import latest, no_progress, pays_off
+from entrypoint.job.history import latest, no_progress, pays_off, save_words
 from entrypoint.job.peers import Peers
 from entrypoint.job.scheduler import Scheduler
 from entrypoint.spec import JobSpec
@@ -33,6 +35,8 @@ class JobState:
     # Whether progress was reported in this attempt, and the training step of most ranks.
     _has_progressed = False
     step = -1
+    # The last save of those that nodes have reported.
+    saved: Saved | None = None
     # On a worker, when (seconds) it has lost a leader in silence, also in an earlier attempt.
     leader_lost = -math.inf
 
@@ -144,9 +148,22 @@ class JobState:
         a later step than any earlier attempt has reached."""
         return self._has_progressed or self.step > self.history.step
 
+    def note_save(self, saved: Saved | None) -> None:
+        """A node has stopped. The last save of all nodes counts."""
+        known = filter(None, (self.saved, saved))
+        self.saved = max(known, key=lambda it: (it.name > "", it.seconds or -1e9), default=None)
+
     def note_progress(self) -> None:
         """Something has changed, or ranks have run for long enough."""
         self._has_progressed = True
+
+    def with_save(self, outcome: Outcome) -> Outcome:
+        """Return the outcome with what the ranks have saved after SIGTERM, and log it. A success
+        needs none."""
+        if self.saved and outcome.status:
+            self.scheduler.log(save_words(self.saved, self.spec))
+            outcome = replace(outcome, saved=self.saved)
+        return outcome
 
     def next_history(self) -> History:
         """Return the history of the attempt that would follow this one."""

@@ -312,6 +312,7 @@ class Worker(Machine):
             return  # to a leader that is gone
         if isinstance(message, messages.Stopped):
             self._has_stopped = True
+            self.state.note_save(message.saved)  # in case that this node decides alone
             if self.state.phase is Phase.ENDING:
                 self.state.enter(Phase.STOPPED)
         if isinstance(message, (messages.Ended, messages.RankEnd)) and not self._is_stopping():
@@ -377,7 +378,9 @@ class Worker(Machine):
             return
         # without a leader, each worker decides alone whether to start again
         if not self.state.is_released:
-            outcome = follow(outcome, self.state.next_history(), self._spec.restarts, None)
+            then = self.state.next_history()
+            outcome = self.state.with_save(outcome)
+            outcome = follow(outcome, then, self._spec.restarts, None)
         self.state.end(outcome)
 
 

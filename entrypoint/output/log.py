@@ -132,6 +132,7 @@ class Logger:
     def about(self, topology: Topology) -> None:
         """Name the job and this node in each JSON line from now on."""
         self._whose = topology.job, topology.this.label, topology.this.host
+        self.attempt = topology.history.number
 
     @property
     def live(self) -> Callable[[str], None] | None:

@@ -203,8 +203,9 @@ def _own_stacks(spec: JobSpec, env: Mapping[str, str]) -> Iterator[EnvVar]:
 def _of_attempt(spec: JobSpec, topology: Topology) -> Iterator[EnvVar]:
     """Yield the variables by which ranks know the attempt, if there can be more than one. torch's
     launchers set the second one themselves."""
-    if spec.restarts.most:
-        origin = str(spec.source("restarts"))
-        yield EnvVar("ENTRYPOINT_ATTEMPT", str(topology.attempt), origin)
-        count = str(topology.attempt - 1)
+    most, number = spec.restarts.most, topology.history.number
+    if most or number > 1:
+        origin = str(spec.source("restarts")) if most else topology.platform
+        yield EnvVar("ENTRYPOINT_ATTEMPT", str(number), origin)
+        count = str(number - 1)
         yield usual("TORCHELASTIC_RESTART_COUNT", count, origin)

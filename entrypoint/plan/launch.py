@@ -72,6 +72,7 @@ def mode_of(
         or spec.stall.any
         or spec.timeouts.job is not None
         or spec.restarts.most
+        or spec.restarts.progress
         or getattr(load("platforms", topology.platform), "READS_REASONS", False)
     )
     return "exec" if launch.becomes_program and not is_supervised else "local", no_roll_call

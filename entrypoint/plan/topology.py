@@ -8,6 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 
 from entrypoint.base.errors import ConfigError
+from entrypoint.base.history import History
 from entrypoint.base.interfaces import ip
 from entrypoint.base.model import (
     DEFAULT,
@@ -81,8 +82,7 @@ def build(spec: JobSpec, facts: Facts, site: Site, device: Device) -> Topology:
     """
     hosts, hosts_source = _hosts(spec, facts, site)
     origins: dict[str, Source | None] = {"hosts": hosts_source}
-    names = [host.name for host in hosts]
-    me, origins["node_rank"] = _node_rank(spec, facts, site, names, hosts_source)
+    me, origins["node_rank"] = _node_rank(spec, facts, site, hosts, hosts_source)
     slots, origins["slots"] = _slots(spec, site, device)
     if hosts[me].slots is not None:
         origins["slots"] = hosts_source
@@ -113,6 +113,7 @@ def build(spec: JobSpec, facts: Facts, site: Site, device: Device) -> Topology:
         chief=chief,
         job_id=job_id,
         ends=_ends(spec, site),
+        history=History(earlier=site.earlier),
         spares=_spares(spec, tasks),
         user=login(facts),
         origins={field: source for field, source in origins.items() if source},
@@ -249,8 +250,9 @@ def _check_addresses(nodes: tuple[Node, ...], origin: Source) -> None:
 
 
 def _node_rank(
-    spec: JobSpec, facts: Facts, site: Site, names: list[str], hosts_source: Source
+    spec: JobSpec, facts: Facts, site: Site, hosts: Sequence[HostEntry], hosts_source: Source
 ) -> tuple[int, Source | None]:
+    names = [host.name for host in hosts]
     if spec.node_rank is not None:
         rank, source = spec.node_rank, spec.source("node_rank")
     elif spec.nodes and not spec.elastic:

@@ -25,6 +25,9 @@ Reason = tuple[str, str, str]  # why a field is unknown: summary, detail, hint
 INDEX = "JOB_COMPLETION_INDEX"
 POD_SECRET = "mount a Kubernetes Secret into every Pod, and name its file by ENTRYPOINT_SECRET_FILE"
 _MOST = 99999  # Jobs of a JobSet; a longer number is a date or a time in a Job's own name
+# Counts of the scheduler's restarts: Slurm sets the first (slurm.schedmd.com, "sbatch"); to a Pod
+# `deploy kubernetes` gives JobSet's annotation restart-attempt, or Volcano's job-retry-count.
+_RESTARTS = ("SLURM_RESTART_COUNT", "JOBSET_RESTART_ATTEMPT", "VC_RETRY_COUNT")
 _SPEC_FIELDS = {"index": "node_rank", "job": "name"}  # a Site's name for a field of JobSpec
 
 
@@ -153,6 +156,7 @@ def read(platform: ModuleType, facts: Facts) -> Site:
     """Return the Site that this platform's module takes from the facts. Raises its ConfigError."""
     clues = Clues(facts)
     getattr(platform, "read", partial(_take_variables, platform))(clues)
+    clues.take("earlier", digits(clues.env.get(clues.first(*_RESTARTS), "").strip()))
     return clues.site(platform.__name__.rpartition(".")[2])
 
 

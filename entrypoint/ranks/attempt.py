@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 
+from entrypoint.base.kept import MARK, VERDICT, verdict_file
 from entrypoint.base.values import dataclass, replace
 from entrypoint.output import framing
 from entrypoint.output.lines import Lines, shape
@@ -49,6 +50,16 @@ class KeptAttempt:
 
             for target in dict.fromkeys(self.targets.values()):
                 target.collapser = Collapser(begun.is_json)
+
+    def mark(self, env: dict[bytes, bytes], name: tuple[str, int], mark: str) -> None:
+        """Give a program or rank the variables of the keeper; its verdict is none of an earlier
+        one."""
+        verdict = verdict_file(self.begun.run_dir, *name)
+        try:  # noqa: SIM105  contextlib is slow to import
+            os.unlink(verdict)
+        except OSError:
+            pass
+        env |= {MARK.encode(): mark.encode(), VERDICT.encode(): os.fsencode(verdict)}
 
     def streams(
         self,

@@ -1,8 +1,8 @@
 """Watches what `restarts.progress` names, a file or a folder, for a change during an attempt.
 
-Any change shows that the job has not stalled. For restarts, only a file that is finished counts:
-one that was renamed after it was written, a step file, or one that has not changed between two
-scans while the ranks run.
+Any change shows that the job has not stalled. For restarts, and at the end of an attempt, only a
+file that is finished counts: one that was renamed after it was written, a step file, or one that
+has not changed between two scans while the ranks run.
 
 The path may be on a slow network disk: it is only scanned in a thread, and nothing waits for that
 longer than `_LIMIT`, also when ranks start and end.
@@ -14,12 +14,14 @@ import asyncio
 import os
 import stat
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
+from operator import itemgetter
 
+from entrypoint.base.cause import Saved
 from entrypoint.base.errors import RetryError
-from entrypoint.base.text import Log
+from entrypoint.base.text import Log, one_line
 from entrypoint.base.values import dataclass, field
 from entrypoint.job.messages import Grew, Progressed
 from entrypoint.system.threads import in_thread, rest
@@ -58,6 +60,21 @@ class Look:
         old = {} if last is None else last.files or {}
         news = self.files.keys() - before.files.keys()
         return any(self.files[file] or file in old for file in news)
+
+    def saved_since(self, before: Look, since: float, path: str) -> Saved | None:
+        """Return what is finished now, and was not there `before`, at that Unix time. A checkpoint
+        of many files has the name of its largest."""
+        if self.files is None or before.files is None or self.problem:
+            return None
+        news = self.files.keys() - before.files.keys()
+        is_saved = any(self.files[file] for file in news)
+        if not is_saved:
+            latest = max((file[1] for file in before.files), default=None)
+            return Saved("", latest and round(min(0.0, latest / 1e9 - since), 1))
+        largest, time_ns, _ = max(news, key=itemgetter(2))
+        name = largest.removeprefix(path).strip("/").partition("/")[0] or os.path.basename(path)
+        seconds = min(max(0.0, time_ns / 1e9 - since), time.time() - since)
+        return Saved(one_line(name, 100), round(seconds, 1))
 
 
 def look_at(path: str) -> Look:
@@ -112,7 +129,7 @@ class CheckpointWatch:
     _before: Look | None = None  # what was there before the ranks started
     _last: Look | None = None  # the last look
     _has_progressed = False
-    _stops = False  # whether ranks may be killed from now on
+    _stopped = 0.0  # when ranks got SIGTERM (Unix time): they may be killed from then on
 
     async def begin(self) -> None:
         """Remember what is there before ranks start. If the look takes too long, what it finds
@@ -122,22 +139,28 @@ class CheckpointWatch:
     async def watch(self) -> None:
         """Scan the path at intervals while the ranks run."""
         pause = _CLOSEST
-        while not self._stops:
+        while not self._stopped:
             await rest(pause)
             begun = time.monotonic()
             await self._look()
             pause = max(_CLOSEST, _SHARE * (time.monotonic() - begun))
 
-    def stop(self) -> None:
-        """The ranks are told to stop: a file that does not change may be half of one."""
-        self._stops = True
+    def stop(self) -> Awaitable[None]:
+        """The ranks are told to stop: a file that does not change may be half of one. See what is
+        there before they save."""
+        self._stopped = time.time()
+        return asyncio.ensure_future(self._look())
 
-    async def end(self) -> None:
-        """Scan the path for the last time."""
-        if not self._has_progressed:
-            last = asyncio.ensure_future(self._look())
-            await asyncio.wait({last}, timeout=_LIMIT)
-            last.cancel()
+    async def end(self) -> Saved | None:
+        """Scan the path for the last time. Return what the ranks have saved since `stop`; None if
+        that cannot be seen."""
+        before = self._last
+        last = asyncio.ensure_future(self._look())
+        await asyncio.wait({last}, timeout=_LIMIT)
+        last.cancel()
+        if not before or not self._last or self._last is before:
+            return None
+        return self._last.saved_since(before, self._stopped, self.path)
 
     async def _look(self) -> None:
         try:
@@ -155,6 +178,6 @@ class CheckpointWatch:
         if now.is_news_after(last):
             self.tell(Grew())
         is_new = now.is_news_after(before) and not self._has_progressed
-        if is_new and now.is_finished(before, None if self._stops else last):
+        if is_new and now.is_finished(before, None if self._stopped else last):
             self._has_progressed = True
             self.tell(Progressed())

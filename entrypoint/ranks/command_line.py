@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from entrypoint.base.kept import MARK
+from entrypoint.base.kept import MARK, VERDICT
 from entrypoint.base.model import Launch, Plan, Topology
 from entrypoint.base.secret import HIDDEN, hides, masked_words, scrubbed
 from entrypoint.base.text import count
@@ -90,7 +90,8 @@ def store(topology: Topology, launch: Launch, number: int, started: StartedAs) -
     argv = tuple(map(os.fsdecode, started.words))
     env = dict(os.fsdecode(entry).split("=", 1) for entry in started.env)
     del env[MARK]
-    about = (topology.job, str(topology.attempt), topology.workdir)
+    env.pop(VERDICT, None)
+    about = (topology.job, str(topology.history.number), topology.workdir)
     safe = [*about, str(len(argv)), *masked_words(argv)]
     given = environment()
     for name, value in env.items():  # Open MPI has the whole command in one variable

@@ -9,14 +9,15 @@ from collections.abc import Coroutine
 from functools import partial
 from typing import Any
 
-from entrypoint.base.cause import Cause
-from entrypoint.base.text import Log
+from entrypoint.base.cause import RETRIES, Cause
+from entrypoint.base.text import Log, quoted
 from entrypoint.base.values import replace
 from entrypoint.causes.evidence import DeviceFault, Evidence
 from entrypoint.job import messages
 from entrypoint.output.log import Callbacks
 from entrypoint.ranks.evidence import TOOL_LIMIT, NodeProbe
 from entrypoint.ranks.keeping import Failure
+from entrypoint.system.descriptors import read_regular
 from entrypoint.system.threads import in_thread
 
 # Seconds that a node waits for its diagnoses before it reports the stop: for a device's tool, and
@@ -63,6 +64,9 @@ class Diagnostician:
 
     async def _diagnose(self, failure: Failure, names_nodes: bool) -> None:
         try:
+            if cause := await in_thread(partial(_own_word, failure, self._log)):
+                self._tell(messages.Diagnosis(replace(cause, rank=failure.name)))
+                return
             counters = await in_thread(self._probe.counters)
             cause = await self._judge(failure, counters)
             if names_nodes and cause.node and not self._probe.is_at(cause.node):
@@ -106,6 +110,20 @@ def _judged(
     add_site(log)
     begin = time.thread_time()
     return judge(lines, status, evidence=evidence), time.thread_time() - begin
+
+
+def _own_word(failure: Failure, log: Log) -> Cause | None:
+    """Return what the rank or program has said itself; None if that is nothing."""
+    from entrypoint.causes.verdict import MOST, stated
+
+    try:
+        text = read_regular(failure.verdict, MOST).decode(errors="replace")
+    except OSError:
+        return None
+    if not (cause := stated(text)):
+        hint = f"write `retry: {', '.join(RETRIES)}`, one of them, and `why: TEXT`"
+        log(f"warning: EP654 the verdict of {failure.name} is not used | {quoted(text)} | {hint}")
+    return cause
 
 
 def _may_be_a_device(cause: Cause) -> bool:

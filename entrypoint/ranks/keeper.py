@@ -19,7 +19,7 @@ import select
 import time
 from functools import partial
 
-from entrypoint.base.kept import MARK, KeptForm
+from entrypoint.base.kept import KeptForm
 from entrypoint.launchers._daemons import DAEMONS, TELLS_CONTINUED
 from entrypoint.output.stream import Stream, read
 from entrypoint.ranks import orders, placeholder
@@ -323,7 +323,7 @@ class Keeper:
         """Start a program or rank, and keep it."""
         self._serial += 1
         mark = str(self._serial)
-        env[MARK.encode()] = mark.encode()
+        self._attempt.mark(env, name, mark)
         variables = {os.fsdecode(key): os.fsdecode(value) for key, value in env.items()}
         streams = Streams([], bytearray())
         pid = 0

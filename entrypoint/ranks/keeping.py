@@ -70,6 +70,7 @@ class Failure:
     name: str  # such as `rank 3`
     status: int
     lines: tuple[str, ...]  # the last that it printed
+    verdict: str = ""  # file in which it may have said why
 
 
 class KeptHere:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from entrypoint.base.errors import HostError
+from entrypoint.base.kept import verdict_file
 from entrypoint.base.model import Facts, Plan, Topology
 from entrypoint.base.values import replace
 from entrypoint.job import events, messages
@@ -125,7 +126,8 @@ class NodeRanks:
         raise NotImplementedError
 
     def _failure(self, rank: int, status: int) -> Failure:
-        return Failure(f"rank {rank}", status, self.ranks.last_output(rank))
+        verdict = verdict_file(self._topology.run_dir, orders.RANK, rank)
+        return Failure(f"rank {rank}", status, self.ranks.last_output(rank), verdict)
 
     def _is_of_output(self, event: str, value: int) -> bool:
         """Note what became of a rank's output, if the event tells that."""
@@ -158,7 +160,8 @@ class NodeRanks:
         """Report the end of a program."""
         # a launcher's last lines are those of its ranks
         lines = () if self.reports_ranks else self.programs.last_output(number)
-        failure = Failure(self._running.pop(number), status, lines)
+        verdict = verdict_file(self._topology.run_dir, orders.PROGRAM, number)
+        failure = Failure(self._running.pop(number), status, lines, verdict)
         end = self._exit(failure)
         own = end.tail and _SCRIPT_ERROR.fullmatch(end.tail[-1])
         if own:

@@ -113,14 +113,15 @@ class Programs:
         self._members = members
         self._leader_env = leader_env
         neighbours = members.reports[self._topology.me].neighbours
-        self._take(messages.Start(History(self._topology.attempt), port, replaced, neighbours))
+        self._take(messages.Start(self._topology.history, port, replaced, neighbours))
         return self._draft.launch if self._draft.launch.needs_rank_table else self._prepare()
 
     def _take(self, order: messages.Start) -> bool:
         """Return whether the plan changes by what the roll call has brought."""
         before = self._spec, self._topology, self._members, self._replaced
         self._spec = with_chosen(self._spec, self._plan.launch.port, order.port)
-        self._topology = replace(self._topology, attempt=order.history.attempt)
+        known = History(order.history.attempt, earlier=order.history.earlier)
+        self._topology = replace(self._topology, history=known)
         self._members = with_report(self._members, self._topology.me, neighbours=order.neighbours)
         self._replaced = order.replaced
         return before != (self._spec, self._topology, self._members, self._replaced)
@@ -148,7 +149,7 @@ class Programs:
                 self._run_dir.write(file.name, file.text, file.mode)
 
     async def _start_all(self, order: messages.Start) -> None:
-        self._log.attempt = order.history.attempt
+        self._log.attempt = order.history.number
         topology = self._draft.topology
         if topology.me not in team_of(topology, order.replaced):
             process.show(process.STARTED)  # it waits for as long as the job runs
@@ -169,7 +170,7 @@ class Programs:
         if process.is_pipe(1):
             # called when nobody can read it any more
             asyncio.get_running_loop().add_reader(1, self._reader_left)
-        if (path := self._spec.restarts.progress) and self._spec.restarts.most:
+        if path := self._spec.restarts.progress:
             from entrypoint.ranks.checkpoints import CheckpointWatch
 
             watch = CheckpointWatch(path, self._tell, self._log)

@@ -37,11 +37,12 @@ class NodeStop:
             return
         if self.checkpoints is not None:
             self.checkpoints.stop()
+        may_save = bool(self._ranks.without_launchers.alive)
         is_awaited = self._ranks.terminate()
-        self._callbacks.background(self._stop(grace, is_awaited))
+        self._callbacks.background(self._stop(grace, is_awaited, may_save))
 
-    async def _stop(self, grace: float, is_awaited: bool) -> None:
-        """Send SIGKILL after the grace (seconds), then report the stop."""
+    async def _stop(self, grace: float, is_awaited: bool, may_save: bool) -> None:
+        """Send SIGKILL after the grace (seconds), then report what was saved, and the stop."""
         if is_awaited:
             in_time = await self._ranks.wait(self._ranks.gone(), grace)
             if grace and not in_time:
@@ -50,10 +51,9 @@ class NodeStop:
                 await self._watcher.show(_LAST_LOOK)
             self._ranks.kill()
         await self._ranks.settled(grace)
-        if self.checkpoints is not None:
-            await self.checkpoints.end()
+        saved = await self.checkpoints.end() if self.checkpoints else None
         self._watcher.tell_steps(of_all=True)
-        self._callbacks.tell(messages.Stopped())
+        self._callbacks.tell(messages.Stopped(saved if may_save else None))
 
     async def close(self) -> None:
         """End all processes of the job on this node."""

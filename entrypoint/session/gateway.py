@@ -79,7 +79,7 @@ class Gateway:
             port,
             this.address,
             self._on_sshd_line,
-            is_proven=self._topology.attempt > 1,
+            is_proven=self._topology.history.attempt > 1,
         )
         self._endpoint.listen(self._sshd.process.pid)
         self.callbacks.background(

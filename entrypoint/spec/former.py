@@ -51,6 +51,7 @@ REMOVED = table("""
         adapt the manifests with kustomize, as docs/how-to/kustomize.md shows
     stall.stacks     | remove it: with stall.minutes, each Python of a rank prints its own stack
     torch.version    | remove it: the launcher asks the installed torch
+    gate.memory      | remove it: the node waits for memory for twice gate.seconds
     restarts.minutes | remove it: ranks that run for 10 minutes are progress
     cpu cpu.bind     | leave it out: torchrun and MPI bind by their own options (launcher_args, \
         OPENMPI_BIND_ARGS)

@@ -198,6 +198,9 @@ class StallSpec:
 
     minutes: Minutes without output from any rank, or without a line that `line` matches from some
       rank, after which the Python stacks of all ranks are read and compared; 0 means never.
+    first:
+      Minutes from the start of the programs in which nothing counts as a stall, for the first step,
+      which may have to compile: until a rank prints a line that `line` matches.
     action: Whether the job then continues (`warn`) or ends with 75 (`stop`) if a rank differs from
       the others, or after five times `minutes`.
     line:
@@ -207,6 +210,7 @@ class StallSpec:
     """
 
     minutes: NonNegative = 0.0
+    first: NonNegative = 0.0
     action: Literal["warn", "stop"] = "warn"
     line: Annotated[str | None, Rule("text such as step {step}/", check=_check_line)] = None
 
@@ -292,7 +296,8 @@ class RestartsSpec:
     progress:
       Path of a file or folder whose change counts as progress, such as the folder of checkpoints: a
       file in it that is new, or has another time or size, and is finished. A node that sees such a
-      change during an attempt reports it. Any change there is a sign of life for `stall`.
+      change during an attempt reports it. Any change there is a sign of life for `stall`. The end
+      of an attempt that was stopped says what was saved there after SIGTERM.
     leaves: Number of attempts that may end since a worker left: it was told to stop (SIGTERM, or
       `entrypoint leave`) in a job with `restarts`, or in an elastic one. They are no failures, and
       do not count in `most`. After so many, such a signal stops the job.
@@ -320,19 +325,23 @@ class GateSpec:
     folder: Directory of executables that check a node, one after the other by name: 0 means
       healthy; otherwise the last line is the reason.
     seconds: Seconds for the cards, and again for all executables. A check that takes longer is
-      ended and has no result.
-    memory: Seconds to wait until nothing else uses the memory of the cards.
+      ended and has no result. Twice as long the node waits until nothing else uses the memory of
+      the cards.
     """
 
     cards: Literal["auto", "always", "never"] = "auto"
     folder: Path = "/etc/entrypoint/health.d"
     seconds: Annotated[float, Rule(gt=0, le=3600)] = 30.0
-    memory: Annotated[float, Rule(ge=0, le=3600)] = 60.0
+
+    @property
+    def memory_wait(self) -> float:
+        """Seconds to wait until the memory of the cards is free."""
+        return 2 * self.seconds
 
     @property
     def limit(self) -> float:
         """Seconds that all of it may take on one node."""
-        return 2 * self.seconds + self.memory
+        return 2 * self.seconds + self.memory_wait
 
 
 @dataclass(frozen=True)

@@ -322,9 +322,6 @@ def _contradictions(
             str(rank),
             "count from 0, or add hosts",
         )
-    if "restarts.progress" in items and not chosen.get("restarts.without_progress"):
-        hint = "set it to 3, or remove restarts.progress"
-        yield "restarts.progress", "restarts.without_progress is needed too", "", hint
     general = chosen.get("network.interface")
     mpi = chosen.get("mpi.interface")
     if general not in (None, "auto") and mpi not in (None, general):

@@ -110,7 +110,7 @@ def output(
             job=names["job"],
             node=names["node"],
             host=names["host"],
-            attempt=topology.attempt,
+            attempt=topology.history.number,
             prefix=prefix,
             timestamps=logs.timestamps == "utc",
             collapse=logs.collapse == "yes" and is_one_of_several,

@@ -19,7 +19,9 @@ from entrypoint.spec.rules import FieldInfo, Rule
 RESERVED = table("""
     ENTRYPOINT_SECRET  | The job's secret itself, at least 16 bytes, the same on every node.
     ENTRYPOINT_SPEC    | Path of the spec file; or its text, if that has several lines.
-    ENTRYPOINT_ATTEMPT | Set for the ranks of a job with `restarts`: the attempt, from 1.
+    ENTRYPOINT_ATTEMPT | Set for the ranks of a job with `restarts`, or that its scheduler has \
+        started again: the attempt, from 1.
+    ENTRYPOINT_VERDICT | Set for each rank: the file in which it may say why it fails.
     ENTRYPOINT_STAGE   | Internal: the stage of the boot that a process is in.
     ENTRYPOINT_KEEP    | Internal: the names that mpirun's -x sets by value, which a rank keeps.
     ENTRYPOINT_SIMULATE_ASCEND | For tests: count this many Ascend cards if there are none.

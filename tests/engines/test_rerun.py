@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from entrypoint.base.kept import MARK
+from entrypoint.base.kept import MARK, VERDICT
 from tests.containers import IMAGE, JAX, MPI4, docker, skip_without
 from tests.image.boxes import Pair, run
 from tests.waits import until
@@ -50,7 +50,8 @@ def test_the_rank_that_failed_starts_again(launcher: str, folder: Path) -> None:
         """Return what rank 3 has written, which is removed."""
         what: dict[str, Any] = json.loads((state / "rank-3").read_text())
         (state / "rank-3").unlink()
-        what["env"].pop(MARK, None)  # of the keeper, which a rank that is started again has not
+        for name in (MARK, VERDICT):  # of the keeper, which a rank that is started again has not
+            what["env"].pop(name, None)
         return what
 
     with Pair(image, options) as pair:

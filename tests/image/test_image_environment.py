@@ -9,7 +9,7 @@ from shlex import split
 
 import pytest
 
-from entrypoint.base.kept import MARK
+from entrypoint.base.kept import MARK, VERDICT
 from tests.containers import engine, logs
 from tests.image.boxes import Pair, python, said, sh
 
@@ -90,7 +90,7 @@ def test_a_jobs_environment_is_what_plan_lists(image: str, slots: int) -> None:
         added = {
             name for name in found.keys() - wanted.keys() if not (slots > 1 and _MPIRUN.match(name))
         }
-        kept = {MARK} if slots > 1 else set()  # by which a keeper knows its programs
+        kept = {MARK, VERDICT} if slots > 1 else set()  # which a keeper gives its programs
         assert added <= listed | _xs(found, slots) | kept, added
 
 
@@ -125,7 +125,7 @@ def test_ranks_of_another_node_have_no_more(image: str) -> None:
         }
         added = {name for name in found.keys() - wanted.keys() if not _MPIRUN.match(name)}
         # the roll call's network, which `plan` does not know before it
-        late = {"ENTRYPOINT_TIMEOUTS_PEERS", "GLOO_SOCKET_IFNAME", MARK}
+        late = {"ENTRYPOINT_TIMEOUTS_PEERS", "GLOO_SOCKET_IFNAME", MARK, VERDICT}
         assert added <= listed | _xs(found, 2) | late, added
 
 

@@ -67,6 +67,73 @@ def test_a_job_that_prints_is_left_alone(cluster: Make) -> None:
     assert "no rank has printed" not in job.err(0)
 
 
+# Its first step and its save take longer than the limit of 10 s.
+SLOW = """
+sleep 14
+echo step 1/
+for part in 1 2 3 4 5 6 7; do echo weights >>"$OUT/model"; sleep 2; done
+echo step 2/
+"""
+
+
+def slow(job: Cluster, **limits: str) -> int:
+    """Return how often such a job has stalled."""
+    (job.folder / "out").mkdir()
+    stall = {"ENTRYPOINT_STALL_MINUTES": str(10 / 60), "ENTRYPOINT_STALL_LINE": "step {step}/"}
+    job.start_all("sh", "-c", SLOW, env={**SILENT, **stall, **limits, "OUT": f"{job.folder}/out"})
+    assert job.ends() == {0: 0, 1: 0}, job.both()
+    return job.err(0).count("EP610")
+
+
+@pytest.mark.promise("a checkpoint that grows is no stall")
+@pytest.mark.promise("a first step within stall.first is no stall")
+def test_a_slow_first_step_and_a_slow_save_are_no_stall(cluster: Make) -> None:
+    job = cluster(2, slots=1)
+    path = f"{job.folder}/out"
+    assert slow(job, ENTRYPOINT_STALL_FIRST="10", ENTRYPOINT_RESTARTS_PROGRESS=path) == 0, (
+        job.both()
+    )
+
+
+@pytest.mark.control("a checkpoint that grows is no stall")
+@pytest.mark.control("a first step within stall.first is no stall")
+def test_both_are_stalls_where_nothing_says_otherwise(cluster: Make) -> None:
+    job = cluster(2, slots=1)
+    assert slow(job) == 2, job.both()
+
+
+# Saves a second after SIGTERM, if it is to.
+SAVES = """
+save() { mkdir step_70; head -c 9000 /dev/zero >x; sleep 1; mv x step_70/model; }
+trap '[ "$SAVES" = no ] || save; exit 0' TERM
+cd "$OUT"
+echo up
+while :; do sleep 0.1; done
+"""
+
+
+@pytest.mark.promise(
+    "the end of an attempt says whether the program has saved after SIGTERM",
+    control="a program that saves nothing",
+)
+@pytest.mark.parametrize("saves", ["yes", "no"])
+def test_a_stopped_job_says_whether_it_has_saved(cluster: Make, saves: str) -> None:
+    job = cluster(2, slots=1)
+    out = job.folder / "out"
+    out.mkdir()
+    env = {"ENTRYPOINT_RESTARTS_PROGRESS": str(out), "OUT": str(out), "SAVES": saves}
+    job.start_all("sh", "-c", f"[ $NODE = 1 ] && exec sleep 600; {SAVES}", env=env)
+    up(job, 1)
+    job.signal(0, signal.SIGTERM)
+    assert job.ends() == {0: 143, 1: 143}, job.both()
+    nothing = "EP653 nothing was finished in .* within the grace of 600s | there is no checkpoint |"
+    expected = r"saved step_70 [\d.]+m?s after SIGTERM" if saves == "yes" else nothing
+    assert re.search(expected.replace("|", r"\|"), job.err(0)), job.both()
+    for rank in range(2):
+        record = json.loads(Path(f"{job.run_dir(rank)}-state.json").read_text())
+        assert record["result"]["saved"]["name"] == ("step_70" if saves == "yes" else "")
+
+
 @pytest.mark.promise("a stop gives every program SIGTERM, then the grace, then SIGKILL")
 def test_ranks_that_use_up_their_grace_are_shown(cluster: Make) -> None:
     job = cluster(2, slots=1)
@@ -101,11 +168,14 @@ exit 3
 """
 
 
-def crashing(job: Cluster, restarts: str, program: str, launcher: str = "plain") -> None:
+def crashing(
+    job: Cluster, restarts: str, program: str, launcher: str = "plain", **env: str
+) -> None:
     (job.folder / "job.yaml").write_text(f"restarts: {restarts}\nlogs: {{files: ranks}}\n")
     words = (*RUN, "--spec", str(job.folder / "job.yaml"), "--log-dir", str(job.folder / "logs"))
     for rank in range(job.nodes):
-        job.start(rank, argv=(*words, "--launcher", launcher, "--", "sh", "-c", program))
+        argv = (*words, "--launcher", launcher, "--", "sh", "-c", program)
+        job.start(rank, argv=argv, env=env)
 
 
 def attempts(job: Cluster, rank: int) -> list[str]:
@@ -143,6 +213,20 @@ def test_crashes_with_a_checkpoint_go_on_up_to_the_most(cluster: Make) -> None:
     assert job.ends() == {0: 3, 1: 3}, job.both()
     assert len(attempts(job, 0)) == 4
     assert "EP640" not in job.err(0)
+
+
+@pytest.mark.promise("ranks know the attempt, and each attempt has log files of its own")
+def test_attempts_count_on_from_the_scheduler_s(cluster: Make) -> None:
+    job = cluster(1, slots=1)
+    program = CRASH.replace('"$NODE" = 1', '"$NODE" = 0')
+    crashing(job, "{most: 1, on: any}", program, SLURM_RESTART_COUNT="2")
+    assert job.ends() == {0: 3}, job.both()
+    assert attempts(job, 0) == ["attempt 3 2", "attempt 4 3"]
+    assert "attempt 3 of 4 is over" in job.err(0)
+    names = sorted(path.name for path in (job.folder / "logs").glob("*.log"))
+    assert names == ["job-worker-0-rank-0-attempt-3.log", "job-worker-0-rank-0-attempt-4.log"]
+    record = json.loads(Path(f"{job.run_dir(0)}-state.json").read_text())
+    assert record["result"]["attempts"] == 4
 
 
 @pytest.mark.promise(
@@ -206,3 +290,35 @@ def test_a_job_without_ranks_has_none(cluster: Make) -> None:
     late = stacks(job, 0)
     assert late.returncode in (66, 69), late
     assert re.search("EP03[08]", late.stderr)
+
+
+# Rank 1 is told by its file, in the first attempt, that another node may help.
+VERDICT = """
+[ "$NODE" = 1 ] && [ $ENTRYPOINT_ATTEMPT = 1 ] || exec sleep 600
+printf 'retry: %s\\nwhy: SDC check failed\\n' "$RETRY" >"$ENTRYPOINT_VERDICT"
+exit 9
+"""
+
+
+@pytest.mark.promise(
+    "a rank's own word is its cause, if it fails", control="a rank that says `retry: no`"
+)
+@pytest.mark.parametrize("launcher", ["plain", "mpirun"])
+@pytest.mark.parametrize("retry", ["elsewhere", "no"])
+def test_a_rank_s_own_word_decides_about_a_restart(
+    cluster: Make, launcher: str, retry: str
+) -> None:
+    job = cluster(2, slots=1)
+    (job.folder / "job.yaml").write_text("restarts: 1\n")
+    words = (*RUN, "--spec", str(job.folder / "job.yaml"), "--launcher", launcher)
+    for rank in range(2):
+        argv = (*words, "--", "sh", "-c", VERDICT)
+        job.start(rank, argv=argv, env={"RETRY": retry})
+    if retry == "elsewhere":
+        until(lambda: "is over" in job.err(0) and "starting again" in job.err(0), "a restart")
+        job.signal(0, signal.SIGTERM)
+        assert job.ends() == {0: 143, 1: 143}, job.both()
+        return
+    assert job.ends() == {0: 9, 1: 9}, job.both()
+    words = "cause: SDC check failed in .* on worker-1 .*program; a retry does not help"
+    assert re.search(words, job.err(0)), job.both()

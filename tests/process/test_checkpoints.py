@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from entrypoint.base.cause import Saved
 from entrypoint.base.errors import RetryError
 from entrypoint.job.messages import Grew, Progressed
 from entrypoint.ranks import checkpoints
@@ -167,6 +168,64 @@ def test_an_empty_file_is_not_finished(folder: Path) -> None:
     assert attempt(folder, (folder / "new").touch) == [Grew()]
 
 
+def written(path: Path, size: int = 5000) -> None:
+    """Write a file in one go, which no rename says to be whole."""
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(b"w" * size)
+
+
+def checkpoint(folder: Path) -> None:
+    """Write a checkpoint of two files, then the file with its step."""
+    written(folder / "step_70" / "model")
+    written(folder / "step_70" / "optimizer", 9000)
+    (folder / "latest_step").write_text("70")
+
+
+# What ranks do after SIGTERM -> the name of what they have saved.
+SAVES: dict[str, tuple[Callable[[Path], Any], str]] = {
+    "renamed": (lambda folder: saved(folder / "step_70.pt"), "step_70.pt"),
+    "a step file at last": (checkpoint, "step_70"),
+    "below": (lambda folder: saved(folder / "step-1/model"), "step-1"),
+    "a hostile name": (lambda folder: saved(folder / ("\x1b[31m\n" + "x" * 180)), f" {'x' * 96}..."),
+    "half a file": (lambda folder: written(folder / "step_70.pt"), ""),
+    "removed": (lambda folder: (folder / "step-1/model").unlink(), ""),
+    "nothing": (lambda folder: None, ""),
+}  # fmt: skip
+
+
+def after_sigterm(path: Path, save: Callable[[], Any]) -> Saved | None:
+    async def run() -> Saved | None:
+        watched = CheckpointWatch(str(path), [].append, [].append)
+        await watched.begin()
+        await watched.stop()
+        save()
+        return await watched.end()
+
+    return asyncio.run(run())
+
+
+@pytest.mark.promise(
+    "the end of an attempt says whether the program has saved after SIGTERM",
+    control="what is no save, in the same table",
+)
+@pytest.mark.parametrize("name", SAVES)
+def test_what_was_saved_after_sigterm(folder: Path, name: str) -> None:
+    for name_before in ("step-1/model", "latest"):
+        os.utime(folder / name_before, (time.time() - 2460,) * 2, follow_symlinks=False)
+    save, expected = SAVES[name]
+    found = after_sigterm(folder, lambda: save(folder))
+    assert found is not None
+    assert found.name == expected
+    assert found.seconds is not None
+    assert 0 <= found.seconds < PATIENCE if expected else -2520 < found.seconds <= -2460
+
+
+def test_a_save_into_one_file_has_its_name(tmp_path: Path) -> None:
+    file = tmp_path / "latest"
+    assert after_sigterm(file, lambda: None) == Saved("", None)
+    assert after_sigterm(file, lambda: file.write_text("70")) == Saved("latest", 0.0)
+
+
 @pytest.mark.parametrize("ends", [False, True])
 def test_nothing_waits_for_a_disk_that_hangs(
     folder: Path, monkeypatch: pytest.MonkeyPatch, ends: bool
@@ -177,7 +236,7 @@ def test_nothing_waits_for_a_disk_that_hangs(
 
     def hang(path: str) -> checkpoints.Look:
         looks.append(path)
-        if len(looks) == 1 + ends:
+        if len(looks) > ends:
             answers.wait(600)
         return look_at(path)
 

@@ -19,6 +19,7 @@ from entrypoint.base.values import replace
 from entrypoint.features.health import gate as checks
 from entrypoint.features.health.gate import NodeGate
 from entrypoint.plan import settle
+from entrypoint.spec.jobspec import GateSpec
 from tests.smi import calls, simulated_smi
 from tests.waits import until
 
@@ -34,7 +35,7 @@ class Gate:
         self.tools = folder / "bin"
         self.lines: list[str] = []
         self.waits: list[str] = []
-        given = {"cards": "always", "folder": self.folder, "seconds": 5, "memory": 5, **settings}
+        given = {"cards": "always", "folder": self.folder, "seconds": 5, **settings}
         gate = ", ".join(f"{name}: {value}" for name, value in given.items())
         job = spec.load(
             f"command: [train]\nhosts: [a]\nslots: 1\ngate: {{{gate}}}\n", "job.yaml", {}, {}
@@ -214,7 +215,7 @@ def test_a_tool_that_is_of_no_use_is_said_once(tmp_path: Path, before: str, why:
     simulated_smi(gate.tools, before=before)
     assert gate.check() == gate.check() == ""
     (line,) = gate.lines
-    assert line.startswith(f"warning: EP461 the health of the cards is unknown | nvidia-smi: {why}")
+    assert line.startswith(f"warning: EP465 the health of the cards is unknown | nvidia-smi: {why}")
 
 
 def test_the_tool_of_cards_that_are_not_there_is_no_matter(tmp_path: Path) -> None:
@@ -249,8 +250,11 @@ def test_free_memory_is_not_awaited(tmp_path: Path) -> None:
     assert gate.waits == []
 
 
-def test_what_used_the_cards_before_the_job_goes_on(tmp_path: Path) -> None:
-    gate = Gate(tmp_path, memory=1)
+def test_what_used_the_cards_before_the_job_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(GateSpec, "memory_wait", 1.0)
+    gate = Gate(tmp_path)
     simulated_smi(gate.tools, held=600)
     assert gate.check() == ""
     assert "EP463 the job shares its cards | memory of cards is not free after 1s" in gate.said()
@@ -260,8 +264,11 @@ def test_what_used_the_cards_before_the_job_goes_on(tmp_path: Path) -> None:
     assert gate.said().count("EP463") == 1
 
 
-def test_what_an_attempt_has_left_is_a_failure(tmp_path: Path) -> None:
-    gate = Gate(tmp_path, memory=1)
+def test_what_an_attempt_has_left_is_a_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(GateSpec, "memory_wait", 1.0)
+    gate = Gate(tmp_path)
     simulated_smi(gate.tools)
     assert gate.check() == ""
     (gate.tools / "begun").unlink()
@@ -277,10 +284,10 @@ def test_a_folder_that_does_not_answer_stops_no_job(
     answers = threading.Event()
     monkeypatch.setattr(checks, "_executables", lambda folder: answers.wait(600) and [])
     monkeypatch.setattr(checks, "_HUNG", 0.3)
-    gate = Gate(tmp_path, cards="never", seconds=1, memory=0)
+    gate = Gate(tmp_path, cards="never", seconds=1)
     if not hangs:
         answers.set()
 
     assert gate.check() == ""
-    assert ("EP467 this node could not check itself | no end within" in gate.said()) == hangs
+    assert ("EP465 this node could not check itself | no end within" in gate.said()) == hangs
     answers.set()

@@ -43,7 +43,7 @@ while not os.path.exists(env.get("AWAITS", "/")):
 """
 # What must not reach a program, and what the shell of a person would have there.
 OURS = {"ENTRYPOINT_SECRET", "ENTRYPOINT_STAGE", "_", "PWD", "OLDPWD", "SHLVL"}
-KEPT = kept.MARK  # by which a keeper knows its programs
+KEPT = kept.MARK, kept.VERDICT  # which a keeper gives its programs
 SECRET = "8f2c" * 9 + "0a1b3d5e"
 SSHD = shutil.which("sshd", path="/usr/sbin:/usr/local/sbin")
 
@@ -98,7 +98,7 @@ class Node:
         given = {name: value for name, value in self.bench.env.items() if name not in OURS}
         for each, program in zip(told, plan["programs"], strict=True):
             added = {var["name"]: var["value"] for var in (*plan["env"], *program["env"])}
-            assert {n: v for n, v in each["env"].items() if n != KEPT} == {**given, **added}
+            assert {n: v for n, v in each["env"].items() if n not in KEPT} == {**given, **added}
             assert each["cwd"] == plan["workdir"]
             assert (each["pid"] == self.process.pid) is (plan["mode"] == "exec")
             there = {file["name"]: file for file in plan["files"]}

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from entrypoint.base.kept import MARK
+from entrypoint.base.kept import MARK, VERDICT
 from entrypoint.base.model import Device, Launch, LaunchRanks, Topology
 from entrypoint.base.model import Node as TopologyNode
 from entrypoint.base.rankkind import UNDER_DAEMONS
@@ -61,7 +61,8 @@ class Node:
         file = self.folder / "work/rank-3"
         what: dict[str, Any] = json.loads(file.read_text())
         file.unlink()
-        what["env"].pop(MARK, None)  # of the keeper, which a rank that is started again has not
+        for name in (MARK, VERDICT):  # of the keeper, which a rank that is started again has not
+            what["env"].pop(name, None)
         return what
 
 

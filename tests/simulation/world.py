@@ -36,7 +36,7 @@ from entrypoint.plan import settle
 from entrypoint.plan.members import team_of
 from entrypoint.spec import JobSpec, load
 from tests.simulation import stalls
-from tests.simulation.gates import MEMORY, SECONDS, SimulatedGate
+from tests.simulation.gates import SECONDS, SimulatedGate
 from tests.simulation.programs import Meeting, Mpirun, Programs
 from tests.simulation.schedule import (
     BETWEEN,
@@ -89,7 +89,7 @@ def plans(
         f"hosts: [{hosts}]\nslots: 1\nlauncher: {launcher}\ncommand: [train]\nsecret_file:"
         " /none\nrestarts:"
         f" {{most: {restarts}, on: {on}{f', without_progress: {without}, progress: /ckpt' if without else ''}}}\nspares: {spares}\n{f'nodes: {least}:{nodes}' if least else ''}\n{f'mpi: {{np: {ranks}}}' if ranks else ''}\ngate: {{seconds:"
-        f" {SECONDS}, memory: {MEMORY}}}\nnetcheck: {{limit: {MEASURES}, seconds: 0.1, max_latency_ms: 5}}\ntimeouts: {{peers: {PEERS},"
+        f" {SECONDS}}}\nnetcheck: {{limit: {MEASURES}, seconds: 0.1, max_latency_ms: 5}}\ntimeouts: {{peers: {PEERS},"
         f" join: {join}, grace: {GRACE}, heartbeat: {HEARTBEAT}, launch: {LAUNCH}}}\n"
     )
     spec = load(text + more, "job.yaml", {"ENTRYPOINT_NODE_RANK": "0"}, {})

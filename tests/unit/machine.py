@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from entrypoint import __version__, spec
-from entrypoint.base.cause import Cause
+from entrypoint.base.cause import Cause, Saved
 from entrypoint.base.history import History
 from entrypoint.base.model import Facts, NodeReport, Outcome
 from entrypoint.base.values import replace
@@ -49,7 +49,7 @@ SAMPLES = {
         messages.Progressed(),
         messages.Grew(),
         messages.Signal("SIGUSR1"),
-        messages.Stopped(),
+        messages.Stopped(Saved("step_70", 4.0)),
         messages.Reply(0, {}),
         messages.Phases((), 0.0, 0.0, 0.0, 0.0),
         messages.Goodbye(),

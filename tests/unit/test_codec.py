@@ -25,7 +25,7 @@ FACTS: dict[str, Any] = {
     "mpi": "4.1.4",
     "toolkit": "1.2",
     "clock": 1e9,
-    "history": {"attempt": 1, "without_progress": 0, "step": -1, "leaves": 0},
+    "history": {"attempt": 1, "without_progress": 0, "step": -1, "leaves": 0, "earlier": 0},
     "not_ready": None,
 }
 FACTS |= {"interface": ["eth0", "10.0.0.7", "10.0.0.0/24"], "interfaces": ["eth0", "docker0"]}
@@ -89,7 +89,7 @@ def worker(kind: str, **fields: Any) -> Any:
         ("pong", {"idle": 0.25, "number": 0, "failed": 2, "memory": [31 << 30, 32 << 30]}),
         ("pong", {"idle": 0.25, "number": 0, "failed": 2, "memory": None}),
         ("reject", {"summary": "a", "detail": "b", "hint": "c"}),
-        ("stopped", {}),
+        ("stopped", {"saved": {"name": "step_70", "seconds": 4.0}}),
         ("force_stop", {}),
         ("signal", {"name": "SIGUSR1"}),
         ("taken", {"why": "another leader has it"}),
@@ -219,7 +219,7 @@ def test_a_hello_of_another_version_is_one_whatever_else_is_in_it() -> None:
 
 
 def test_fields_that_nobody_knows_are_left_out() -> None:
-    assert worker("stopped", more=[1]) == {"kind": "stopped"}
+    assert worker("force_stop", more=[1]) == {"kind": "force_stop"}
 
 
 @pytest.mark.parametrize(

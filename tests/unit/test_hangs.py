@@ -393,8 +393,10 @@ class Job(Node):
     """Three nodes, and a limit of two minutes: each node's ranks have printed nothing for so long,
     and one rank of each is in such a state."""
 
-    def __init__(self, action: str = "stop", line: str = "", **settings: Any) -> None:
-        stall = f"{{minutes: 2, action: {action}{line and f', line: {line!r}'}}}"
+    def __init__(
+        self, action: str = "stop", line: str = "", first: int = 0, **settings: Any
+    ) -> None:
+        stall = f"{{minutes: 2, first: {first}, action: {action}{line and f', line: {line!r}'}}}"
         super().__init__(**{"launcher": "plain", "stall": stall, **settings})
         self.start()
 
@@ -438,6 +440,29 @@ def test_a_checkpoint_that_grows_is_no_stall(line: str) -> None:
     assert job.prints_nothing(900.0, seconds=119.0).shows == 0
     assert job.prints_nothing(900.0).shows == 1
     assert ("and /ckpt has not grown, for 2m" in "\n".join(logged(job.done))) == (not line)
+
+
+@pytest.mark.promise("a first step within stall.first is no stall")
+@pytest.mark.control("a first step within stall.first is no stall")
+@pytest.mark.parametrize("line", ["", "step {step}"])
+def test_the_first_step_may_take_longer(line: str) -> None:
+    """What is silent for longer than that has stalled, and the message has the whole time: the
+    control."""
+    job = Job("warn", line, first=10)
+    for _ in range(5):
+        assert job.prints_nothing(900.0, seconds=118.0).shows == 0
+    assert job.prints_nothing(900.0, seconds=21.0).shows == 1
+    assert f"for {'10m' if line else '15m00s'}" in "\n".join(logged(job.done))
+
+
+@pytest.mark.control("a first step within stall.first is no stall")
+def test_after_the_first_step_the_usual_limit_holds() -> None:
+    job = Job("warn", "step {step}", first=60)
+    job.hears(messages.Steps(((0, 1, 0.0),)))
+    job.steps = [(0, 1, 0.0)]
+    assert job.prints_nothing(0.0, seconds=60.0).shows == 0
+    job.steps = [(0, 1, 125.0)]
+    assert job.prints_nothing(0.0).shows == 1
 
 
 # --------------------------------------------------------------------------------------------------

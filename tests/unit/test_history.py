@@ -6,6 +6,7 @@ import pytest
 
 from entrypoint import plan as planning
 from entrypoint import spec
+from entrypoint.base.cause import Saved
 from entrypoint.base.errors import RETRIED, NoProgressError
 from entrypoint.base.history import FIRST, History
 from entrypoint.base.model import NodeReport, Outcome
@@ -292,21 +293,67 @@ def test_the_time_counts_from_when_the_ranks_run(launcher: str) -> None:
 # -- what ranks see
 
 
+@pytest.mark.promise("the end of an attempt says whether the program has saved after SIGTERM")
+@pytest.mark.parametrize(
+    ("reports", "says", "result"),
+    [
+        ({1: Saved("step_70", 4.0), 2: Saved("", -9.0)}, "saved step_70 4s after SIGTERM", "step_70"),
+        (
+            {1: Saved("", -2460.0), 2: Saved("", None)},
+            "warning: EP653 nothing was finished in /ckpt within the grace of 30s | the last"
+            " checkpoint was 41m00s old | save more often, on SIGTERM, or raise timeouts.grace",
+            "",
+        ),
+        ({0: Saved("", None)}, "the grace of 30s | there is no checkpoint |", ""),
+        ({}, "", None),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("status", [0, 75, 143])
+def test_the_end_of_an_attempt_says_what_was_saved(
+    reports: dict[int, Saved], says: str, result: str | None, status: int
+) -> None:
+    """A success needs no save: the control."""
+    node = Node(launcher="plain", restarts="{most: 3, progress: /ckpt}").start()
+    if status == 143:
+        node.told(events.Signalled(15))
+    node.machine._decide(Outcome(status, "a reason", program=not status))
+    for sender, saved in reports.items():
+        node.hears(messages.Stopped(saved), sender=sender)
+    at_end(node)
+    lines = "\n".join(logged(node.done))
+    assert ("SIGTERM" in lines or "EP653" in lines) == bool(status and reports)
+    assert says in lines or not status
+    release = sent(node.done, messages.Release)[0].message
+    assert (release.saved and release.saved.name) == (result if status else None)
+
+
+def test_a_worker_that_decides_alone_says_what_it_has_saved() -> None:
+    node = Node(me=1, launcher="plain", restarts="{most: 3, progress: /ckpt}")
+    node.hears(node.hello, messages.Start(), sender=0)
+    node.told(events.SessionLost(0, "killed"))
+    node.hears(messages.Stopped(Saved("step_70", 4.0)), sender=1)
+    assert "saved step_70 4s after SIGTERM" in "\n".join(logged(node.done))
+    assert at_end(node).saved == Saved("step_70", 4.0)
+
+
 SLOTS = "slots: 2\nlogs: {files: ranks}\nlog_dir: /logs\ncommand: [train]\n"
 
 
 @pytest.mark.parametrize(
-    ("attempt", "count", "end"), [(1, "0", ".log"), (3, "2", "-attempt-3.log")]
+    ("earlier", "attempt", "count", "end"),
+    [(0, 1, "0", ".log"), (0, 3, "2", "-attempt-3.log"), (2, 1, "2", "-attempt-3.log")],
 )
 @pytest.mark.parametrize("launcher", ["plain", "mpirun", "torchrun"])
 def test_ranks_and_their_logs_know_the_attempt(
-    launcher: str, attempt: int, count: str, end: str
+    launcher: str, earlier: int, attempt: int, count: str, end: str
 ) -> None:
+    """The scheduler's own restarts count, too."""
     job = spec.load(f"launcher: {launcher}\nrestarts: 3\n{SLOTS}", "job.yaml", {}, {})
-    topology = replace(planning.locate(job, FACTS), attempt=attempt)
+    topology = planning.locate(job, FACTS)
+    topology = replace(topology, history=History(attempt, earlier=earlier))
     made = planning.settle(job, FACTS, topology)
     variables = {var.name: var.value for var in made.env}
-    assert variables["ENTRYPOINT_ATTEMPT"] == str(attempt)
+    assert variables["ENTRYPOINT_ATTEMPT"] == str(earlier + attempt)
     assert variables["TORCHELASTIC_RESTART_COUNT"] == count
     forms = [planning.form_of(made.launch, 0, job, topology)]
     forms += [made.launch.ranks.form.form] if made.launch.ranks.form else []
@@ -320,9 +367,19 @@ def test_a_job_without_restarts_knows_nothing_of_attempts() -> None:
     """One node then becomes its program; with restarts, somebody has to be there."""
     for text, mode in (("", "exec"), ("restarts: 1\n", "local")):
         job = spec.load(f"launcher: plain\ncommand: [train]\n{text}", "job.yaml", {}, {})
-        made = planning.settle(job, FACTS)
-        assert made.mode == mode
-        assert ("ENTRYPOINT_ATTEMPT" in {var.name for var in made.env}) == bool(text)
+        for count in ("", "2"):
+            made = planning.settle(job, replace(FACTS, env={"SLURM_RESTART_COUNT": count}))
+            assert made.mode == mode
+            known = bool(text or count)
+            assert ("ENTRYPOINT_ATTEMPT" in {var.name for var in made.env}) == known
+
+
+def test_restarts_of_the_scheduler_use_up_none_of_ours() -> None:
+    first = History(earlier=9)
+    assert follow(LOST, first.next(True, False, -1), RestartsSpec(most=1), None).again
+    last = first.next(True, False, -1).next(True, False, -1)
+    assert last.number == 12
+    assert not follow(LOST, last, RestartsSpec(most=1), None).again
 
 
 def test_a_variable_of_ours_is_no_unknown_one() -> None:

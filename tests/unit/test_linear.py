@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from entrypoint.base import interfaces, render, secret, text
-from entrypoint.causes import clean, judge, measured
+from entrypoint.causes import clean, judge, measured, verdict
 from entrypoint.causes import table as causes
 from entrypoint.features import explain
 from entrypoint.features.health import cards
@@ -108,6 +108,7 @@ EXPRESSIONS: dict[str, Callable[[str], Any]] = {
     "line of a failure": lambda text: clean.compiled(judge._EXCEPTION).match(text),
     "prefix of a line": lambda text: clean.compiled(clean._PREFIX).match(text),
     "device of a failure": lambda text: measured.device(text, "gpu-ecc"),
+    "a rank's own word": lambda text: verdict.stated(f"retry: no\nwhy: {text}"),
     "signature": lambda text: causes.of_kind("setup", pattern="x").match(text),
 }
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from entrypoint.base.cause import Cause, Exclusion
+from entrypoint.base.cause import Cause, Exclusion, Saved
 from entrypoint.base.errors import ConfigError
 from entrypoint.base.model import Device, Node, Outcome, Topology
 from entrypoint.features.record import file as files
@@ -73,6 +73,13 @@ def test_it_counts_attempts_if_there_was_more_than_one() -> None:
     lost = Outcome(75, "worker-1 is lost")
     assert result_of(lost, "worker-0", "demo", {}, 3)["attempts"] == 3
     assert "attempts" not in result_of(lost, "worker-0", "demo", {}, 1)
+
+
+def test_it_says_what_was_saved() -> None:
+    stopped = Outcome(143, "stopped by SIGTERM", saved=Saved("\udcff" * 100, 4.0))
+    result = result_of(stopped, "worker-0", "demo", {})
+    assert result["saved"]["seconds"] == 4.0
+    assert len(json.dumps(result["saved"])) < 300
 
 
 def test_secrets_are_not_in_it() -> None:

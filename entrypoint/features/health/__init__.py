@@ -3,8 +3,8 @@
 - Before a boot, `run` and `plan` judge limits, /dev/shm and the run directory's disk, which each
   start pays with less than a millisecond: system/preflight.py reads, plan/limits.py judges.
 - Before an attempt, the gate judges the same once more, asks the cards' tool, waits for their
-  memory and runs the site's executables, during the roll call: twice `gate.seconds` and
-  `gate.memory` at most. A job without restarts, spares and such a folder has no gate.
+  memory and runs the site's executables, during the roll call: four times `gate.seconds` at most.
+  A job without restarts, spares and such a folder has no gate.
 - `entrypoint check` runs all probes within `--limit` seconds. Each is one class (probe, probes/):
   what it reads, how that is judged, what must be alike on all nodes, and the texts of its findings.
   report prints them. After a failed boot, `run` shows what those find that start no program, in

@@ -96,7 +96,7 @@ class NodeGate:
         except Exception as error:
             detail = f"{type(error).__name__}: {error}"
             hint = "please report it"
-        self._warn("EP467 this node could not check itself", detail, hint)
+        self._warn("EP465 this node could not check itself", detail, hint)
         return ""
 
     async def _check(self, plan: Plan, wait: Callable[[str], None]) -> list[str]:
@@ -136,7 +136,7 @@ class NodeGate:
         # An image may hold the tool of cards that this machine does not have.
         if silent and not seen and plan.topology.device.count:
             hint = "run it on that node; it may hang in the job, too"
-            self._warn("EP461 the health of the cards is unknown", "; ".join(silent), hint)
+            self._warn("EP465 the health of the cards is unknown", "; ".join(silent), hint)
         return seen
 
     def _health(self, plan: Plan, readings: Sequence[Reading]) -> Iterator[str]:
@@ -168,13 +168,13 @@ class NodeGate:
     async def _await_memory(
         self, plan: Plan, readings: list[Reading], wait: Callable[[str], None]
     ) -> list[str]:
-        """Wait until the memory of the cards is free, `gate.memory` seconds at most.
+        """Wait until the memory of the cards is free, twice `gate.seconds` at most.
 
         What uses them before the first attempt is not the job's own: the job shares them, as
         without a gate. Later it is what an attempt has left.
         """
         begun, before = time.monotonic(), ""
-        most = self._spec.memory
+        most = self._spec.memory_wait
         while held := self._held(readings):
             named = some((f"{name}: {who}" for name, who in held.items()), _NAMED, "; ")
             left = begun + most - time.monotonic()
@@ -197,7 +197,7 @@ class NodeGate:
         problem = f"memory of cards is not free after {most:.0f}s: {named}"
         if not is_first:
             return [problem]
-        hint = "end the process that uses them, or wait longer: gate.memory, in seconds"
+        hint = "end the process that uses them, or wait longer: gate.seconds, twice"
         self._warn("EP463 the job shares its cards", problem, hint)
         return []
 

@@ -86,6 +86,8 @@ def result_of(
         while len(json.dumps(nodes)) > _EXCLUDED:
             nodes.pop()
         result["excluded"] = nodes
+    if outcome.saved:
+        result["saved"] = {**vars(outcome.saved), "name": cut(outcome.saved.name, _NAME)}
     if attempts > 1:
         result["attempts"] = attempts
     result["reason"] = cut(outcome.reason, _LIMIT - len(json.dumps(result)))

@@ -22,14 +22,14 @@ _SPANS = 40  # rows of peers and ranks that the page has for one node
 # Colour, and the phases that have it: six that people see as different who do not see all colours
 # (Okabe and Ito, "Color Universal Design", 2008).
 _KINDS = {
-    "start": (Phase.CONTAINER, Phase.FACTS, Phase.HOOKS, Phase.CHECKS, Phase.EARLIER),
-    "sshd": (Phase.KEYS, Phase.SSHD),
-    "call": (Phase.ROLL_CALL, Phase.INQUIRY, Phase.WAITING, Phase.SPARE),
-    "launch": (Phase.FILES, Phase.LAUNCHING, Phase.OUTPUT),
-    "run": (Phase.RUNNING,),
-    "end": (Phase.ENDING, Phase.RELEASED),
+    "start": "CONTAINER FACTS HOOKS CHECKS EARLIER",
+    "sshd": "KEYS SSHD",
+    "call": "ROLL_CALL INQUIRY WAITING SPARE",
+    "launch": "FILES LAUNCHING OUTPUT",
+    "run": "RUNNING",
+    "end": "ENDING RELEASED",
 }
-_KIND_OF = {phase.timeline: kind for kind, phases in _KINDS.items() for phase in phases}
+_KIND_OF = {Phase[name].timeline: kind for kind, names in _KINDS.items() for name in names.split()}
 _KIND_OF[DNS] = "sshd"
 _MEANING = {**MEANING, DNS: "of a peer: until its name had an address"}
 

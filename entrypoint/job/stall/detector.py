@@ -27,6 +27,7 @@ class StallDetector(Part):
 
     _began = 0.0  # when the programs were started
     _grew = -math.inf  # when what `restarts.progress` names last changed
+    _excused = -math.inf  # until when silence does not count, before the first step
     _asks = False  # whether all nodes are asked again
 
     def __init__(self, shared: Shared) -> None:
@@ -44,6 +45,8 @@ class StallDetector(Part):
     def begin(self) -> None:
         """Ranks run from now on."""
         self._began = self._scheduler.now
+        if (longer := 60 * self._spec.stall.first - self._limit) > 0:
+            self._excused = self._began + longer
         self._plan_look()
 
     def _plan_look(self) -> None:
@@ -58,11 +61,15 @@ class StallDetector(Part):
             self._outbox.tell(self._me, messages.Ping(0))
             self._plan_look()
 
-    def _seconds(self) -> float:
+    def _silence(self) -> float:
         """Return for how long the job has made no progress."""
         now = self._scheduler.now
         by_line, idle = self._by_line, min(self._idle.values(), default=0.0)
         return min(self.steps.idle(now, self._began) if by_line else idle, now - self._grew)
+
+    def _seconds(self) -> float:
+        """Return how much of that counts."""
+        return min(self._silence(), self._scheduler.now - self._excused)
 
     def grew(self) -> None:
         """A checkpoint grows: the job makes progress, though no rank prints."""
@@ -85,6 +92,7 @@ class StallDetector(Part):
         """A node reports the steps or the stacks of its ranks."""
         if isinstance(message, messages.Steps):
             self.steps.take(node, message.ranks, self._scheduler.now)
+            self._excused = -math.inf if message.ranks else self._excused
         elif self._outbox.is_open(messages.RankStacks):
             self._stacks[node] = message.stacks
             self._outbox.note(node, messages.RankStacks)
@@ -109,7 +117,7 @@ class StallDetector(Part):
         if not self._by_line:
             path = self._spec.restarts.progress
             grown = f", and {path} has not grown," if path else ""
-            return f"no rank has printed anything{grown} for {duration(self._seconds())}"
+            return f"no rank has printed anything{grown} for {duration(self._silence())}"
         host = self._topology.name
         return self.steps.words(self._scheduler.now, self._limit, self._began, host)
 

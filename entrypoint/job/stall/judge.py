@@ -69,6 +69,9 @@ class StackedRank:
     position: RankPosition
 
 
+Ranks = Sequence[StackedRank]
+
+
 @dataclass(frozen=True)
 class HangReport:
     """The report: lines for people, the first of which says it all. `blamed`: who hangs, or "";
@@ -173,7 +176,7 @@ def _ranks(stacks: Mapping[int, Sequence[ProcessStack]]) -> list[StackedRank]:
 # Who differs
 
 
-def _groups(ranks: Sequence[StackedRank]) -> list[list[StackedRank]]:
+def _groups(ranks: Ranks) -> list[list[StackedRank]]:
     """Return the ranks that do the same together, the largest group first."""
     groups = _grouped(ranks, lambda rank: rank.position.key)
     return sorted(groups, key=lambda group: (-len(group), group[0].stack.rank))
@@ -188,9 +191,7 @@ def _grouped(
     return list(groups.values())
 
 
-def _blamed(
-    groups: Sequence[Sequence[StackedRank]], running: Sequence[Sequence[StackedRank]]
-) -> list[StackedRank]:
+def _blamed(groups: Sequence[Ranks], running: Sequence[Ranks]) -> list[StackedRank]:
     """Return the ranks that the others wait for; none where all are alike, or most work. `running`
     are the groups of those that have not left."""
     kinds = {group[0].position.kind for group in running}
@@ -217,8 +218,8 @@ def _blamed(
 
 
 def _head(
-    groups: Sequence[Sequence[StackedRank]],
-    blamed: Sequence[StackedRank],
+    groups: Sequence[Ranks],
+    blamed: Ranks,
     host: NodeName,
 ) -> str:
     if not groups:
@@ -241,7 +242,7 @@ def _head(
     return one_line(what, _SENTENCE)
 
 
-def _of_many(group: Sequence[StackedRank], total: int) -> str:
+def _of_many(group: Ranks, total: int) -> str:
     words = _words(group)
     if total == 1:
         return f"the only rank {words}"
@@ -251,7 +252,7 @@ def _of_many(group: Sequence[StackedRank], total: int) -> str:
     return f"{amount} ranks {_plural(words)}"
 
 
-def _words(group: Sequence[StackedRank]) -> str:
+def _words(group: Ranks) -> str:
     """Return where these ranks are: in one function, of which they may be at several lines."""
     words = group[0].position.words
     place = words.rpartition(":")[0]
@@ -285,8 +286,8 @@ def _is_stuck(child: ProcessStack) -> bool:
 
 
 def _details(
-    groups: Sequence[Sequence[StackedRank]],
-    blamed: Sequence[StackedRank],
+    groups: Sequence[Ranks],
+    blamed: Ranks,
     host: NodeName,
 ) -> list[str]:
     """Return a line for each group, those to blame first, with the stacks of some."""
@@ -316,7 +317,7 @@ def _stack(stack: ProcessStack) -> list[str]:
     ]
 
 
-def _operations(ranks: Sequence[StackedRank], host: NodeName) -> list[str]:
+def _operations(ranks: Ranks, host: NodeName) -> list[str]:
     """Return the operation that the ranks have come to, those of few ranks first."""
     recorded = (rank for rank in ranks if rank.stack.operation)
     groups = _grouped(recorded, lambda rank: rank.stack.operation)
@@ -326,7 +327,7 @@ def _operations(ranks: Sequence[StackedRank], host: NodeName) -> list[str]:
     ]
 
 
-def _who(group: Sequence[StackedRank], host: NodeName) -> str:
+def _who(group: Ranks, host: NodeName) -> str:
     if len(group) <= _NAMED:
         return ", ".join(f"{rank.stack.what} on {host(rank.node)}" for rank in group)
     numbers = [rank.stack.rank for rank in group if rank.stack.rank >= 0]
@@ -337,7 +338,7 @@ def _who(group: Sequence[StackedRank], host: NodeName) -> str:
     )
 
 
-def _notes(ranks: Sequence[StackedRank]) -> list[str]:
+def _notes(ranks: Ranks) -> list[str]:
     """Return why stacks are missing, each reason once."""
     running = [rank.stack for rank in ranks if rank.position.kind not in _OVER]
     reasons = Counter(stack.note for stack in running if stack.note)

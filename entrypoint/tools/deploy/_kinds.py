@@ -23,6 +23,8 @@ class Kind:
     first: str  # the host name of a job's first Pod
     others: str  # that of another Pod: `{rank}` is its rank, `{before}` the rank before
     label: str  # of every Pod, with the job's name, for kubectl's selectors
+    # variable of every Pod that counts the controller's restarts, and the annotation that it is
+    restarts: list[str]
     has_index: bool = False  # Pods are annotated with their index, which is their rank
     # the headless Service is rendered; otherwise the controller creates one
     own_service: bool = False
@@ -32,19 +34,22 @@ class Kind:
     has_suffix: bool = False  # the controller appends six characters to a Pod's name
 
 
-# Kind | host name of the first Pod | of the others | label | what else is true of it
+# Kind | host name of the first Pod | of the others | label | restarts | what else is true of it
 KINDS = {
-    name: Kind(first, others, label, **dict.fromkeys(more.split(), True))
-    for name, first, others, label, more in rows("""
-        job      | {job}-0        | {job}-{rank}          | batch.kubernetes.io/job-name | \
+    name: Kind(first, others, label, restarts.split(), **dict.fromkeys(more.split(), True))
+    for name, first, others, label, restarts, more in rows("""
+        job      | {job}-0        | {job}-{rank}          | batch.kubernetes.io/job-name | | \
             whole_pod has_index own_service has_probes
         jobset   | {job}-node-0-0 | {job}-node-0-{rank}   | jobset.sigs.k8s.io/jobset-name | \
+            JOBSET_RESTART_ATTEMPT jobset.sigs.k8s.io/restart-attempt | \
             whole_pod has_index has_probes has_suffix
-        mpijob   | {job}-launcher | {job}-worker-{before} | training.kubeflow.org/job-name | \
+        mpijob   | {job}-launcher | {job}-worker-{before} | training.kubeflow.org/job-name | | \
             whole_pod counts_slots
         trainjob | {job}-node-0-0 | {job}-node-0-{rank}   | jobset.sigs.k8s.io/jobset-name | \
+            JOBSET_RESTART_ATTEMPT jobset.sigs.k8s.io/restart-attempt | \
             has_index has_probes counts_slots has_suffix
         volcano  | {job}-node-0   | {job}-node-{rank}     | volcano.sh/job-name | \
+            VC_RETRY_COUNT volcano.sh/job-retry-count | \
             whole_pod has_probes
     """)
 }
