@@ -20,7 +20,7 @@ from entrypoint.base.history import FIRST, History
 from entrypoint.base.model import Facts, Node, NodeReport, Outcome, Plan
 from entrypoint.base.phases import Phase
 from entrypoint.base.text import duration, signal_name
-from entrypoint.base.values import dataclass, replace
+from entrypoint.base.values import dataclass, field, replace
 from entrypoint.extensions import Extensions, Gate, LoopView
 from entrypoint.job import actions, events, messages
 from entrypoint.job.answer import node_info
@@ -37,7 +37,9 @@ from entrypoint.ranks import command_line, hooks
 from entrypoint.ranks.agents import Agents
 from entrypoint.ranks.keeping import KeeperProcess
 from entrypoint.ranks.runner import Programs
+from entrypoint.session.callin import CallIn, Desk
 from entrypoint.session.gateway import Gateway
+from entrypoint.session.phone import Phone
 from entrypoint.session.resolve import greet, resolve
 from entrypoint.session.respondent import Respondent
 from entrypoint.session.stackrequests import StackRequests
@@ -47,7 +49,7 @@ from entrypoint.system import keys as job_keys
 from entrypoint.system.files import RunDir, explained, make_folders, put
 from entrypoint.system.ports import offer
 from entrypoint.system.signals import Signals
-from entrypoint.system.threads import in_thread
+from entrypoint.system.threads import in_thread, rest
 
 if TYPE_CHECKING:
     from entrypoint.job.leader import Leader
@@ -55,6 +57,9 @@ if TYPE_CHECKING:
 
 # seconds for killed programs and the result, between the end of the grace and the platform's limit
 _END_MARGIN = 10.0
+# Seconds between two calls of a worker that nobody calls: in the first attempt, and after it, where
+# worker-0 may be a new one.
+_CALL_AGAIN = 10.0, 2.0
 _WRITE_LIMIT = 5.0  # seconds that the end waits for files on their way into the log folder
 
 
@@ -72,6 +77,8 @@ class AttemptInputs:
     history: History = FIRST
     team: Team | None = None  # of the leader of a job with spares, after the first attempt
     leader_lost: float = -math.inf  # when (monotonic seconds) a worker lost its leader in silence
+    # addresses of nodes that have called in again from elsewhere; of all attempts
+    moved: dict[int, str] = field(default_factory=dict)
 
 
 def execute(
@@ -264,7 +271,10 @@ class Loop:
             self._run_dir.close()
             raise
         self._callbacks = Callbacks(log, self._tell, self._background)
-        self._gateway = Gateway(spec, facts, draft, self._run_dir, self._callbacks, self._busy_with)
+        self._moved = attempt.moved
+        self._gateway = Gateway(
+            spec, facts, draft, self._run_dir, self._callbacks, self._busy_with, self._desk()
+        )
         self._respondent = Respondent(facts, draft, self._programs.env, callbacks)
         self._admission = attempt.gate.admission(draft, self._callbacks)
         nodes = self._topology.nodes if draft.launch.ranks.agents else ()
@@ -361,7 +371,8 @@ class Loop:
 
     def _call(self, action: actions.Call) -> None:
         node = self._topology.nodes[action.node]
-        self._calls.call(replace(node, ssh_port=self._gateway.port(node)))
+        address = self._moved.get(node.rank, node.address)
+        self._calls.call(replace(node, address=address, ssh_port=self._gateway.port(node)))
 
     def _stop_calling(self, action: actions.StopCalling) -> None:
         if self._calls:
@@ -431,7 +442,34 @@ class Loop:
             question = _hello(self._spec, self._draft)
             self._calls = Caller(nodes, user, keys, question, self._callbacks)
             report = self._offer_ports(report, question.leader)
+        elif self._topology.call_in:
+            leaders = job_keys.load(self._spec, replace(self._topology, me=0))
+            self._background(self._call_in_again(leaders))
         self._tell(events.EndpointReady(report))
+
+    def _desk(self) -> Desk | None:
+        """Return what answers nodes that call in again, on worker-0 of a job whose nodes do."""
+        if not (self._topology.call_in and self._topology.is_leader):
+            return None
+        return Desk.of(
+            self._topology,
+            moved=self._moved.__setitem__,
+            is_here=lambda rank: self._calls is not None and self._calls.has_session(rank),
+        )
+
+    async def _call_in_again(self, keys: job_keys.Keys) -> None:
+        """While no leader calls, tell worker-0 where this node is: it may have started again, and
+        know nobody."""
+        topology = self._topology
+        phone = Phone(self._spec, self._facts, topology, keys, self._run_dir)
+        call = CallIn(topology.this.host, topology.me)
+        while True:
+            await rest(_CALL_AGAIN[self._topology.attempt > 1] + len(topology.nodes) / 1000)
+            if not self._gateway.has_session:
+                answer = await phone.call(call)
+                if isinstance(answer, messages.Release):
+                    outcome = Outcome(answer.status, answer.reason, answer.program)
+                    self._tell(events.Faulted(outcome))
 
     def _offer_ports(self, report: NodeReport, leader: str) -> NodeReport:
         """Return the report with the ports that the launcher's programs can have here."""

@@ -95,6 +95,9 @@ class Site:
     platform: str
     hosts: tuple[str, ...] = ()
     index: int | None = None
+    # where worker-0 is, and how many nodes there are, if the platform says that and names no hosts
+    leader: str = ""
+    nodes: int = 0
     slots: int | None = None
     job: str | None = None
     # field of JobSpec -> variable it came from
@@ -275,6 +278,7 @@ class Topology:
     ends: int = 0  # as in Site
     attempt: int = 1  # of this boot among those that `restarts` allows
     spares: int = 0  # how many of the nodes wait at a time, for one that is lost
+    call_in: str = ""  # where the nodes call in, if nothing names the hosts
     members: Members = Members(())  # of an attempt, whose nodes these are; a launcher's view
     origins: Mapping[str, Source] = field(default_factory=dict)
 

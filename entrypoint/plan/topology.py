@@ -24,7 +24,8 @@ from entrypoint.base.registry import choose
 from entrypoint.base.text import count, some
 from entrypoint.base.values import replace
 from entrypoint.plan import numbering
-from entrypoint.platforms._clues import read
+from entrypoint.plan.callin import meeting
+from entrypoint.platforms._clues import read, read_torch
 from entrypoint.spec import (
     MAX_NODES,
     MAX_SLOTS,
@@ -63,6 +64,8 @@ def site_of(platform: str | None, facts: Facts) -> Site:
     numbering.refuse_several_starts(facts)
     if site.hosts or "hosts" in site.unknown:
         return site
+    if site.platform == "local":
+        site = read_torch(facts) or site
     reason = numbering.reason(facts)
     return replace(site, unknown={**site.unknown, "hosts": reason}) if reason else site
 
@@ -79,10 +82,14 @@ def build(spec: JobSpec, facts: Facts, site: Site, device: Device) -> Topology:
     Raises ConfigError when the hosts, or the index of this node among many, are unknown, or a host
     name can't be one.
     """
-    hosts, hosts_source = _hosts(spec, facts, site)
+    meets = meeting(spec, facts, site)
+    hosts, hosts_source = (meets.hosts(), meets.source) if meets else _hosts(spec, facts, site)
     origins: dict[str, Source | None] = {"hosts": hosts_source}
     names = [host.name for host in hosts]
-    me, origins["node_rank"] = _node_rank(spec, facts, site, names, hosts_source)
+    if meets and meets.index is None:  # until it has called in
+        me, origins["node_rank"] = 1, None
+    else:
+        me, origins["node_rank"] = _node_rank(spec, facts, site, names, hosts_source)
     slots, origins["slots"] = _slots(spec, site, device)
     if hosts[me].slots is not None:
         origins["slots"] = hosts_source
@@ -114,6 +121,7 @@ def build(spec: JobSpec, facts: Facts, site: Site, device: Device) -> Topology:
         job_id=job_id,
         ends=_ends(spec, site),
         spares=_spares(spec, tasks),
+        call_in=meets.leader if meets else "",
         user=login(facts),
         origins={field: source for field, source in origins.items() if source},
     )
@@ -166,7 +174,7 @@ def _unknown(id: str, site: Site, field: str) -> ConfigError:
 
 
 def _hosts(spec: JobSpec, facts: Facts, site: Site) -> tuple[list[HostEntry], Source]:
-    is_alone = spec.nodes is not None and not spec.elastic
+    is_alone = spec.count == 1
     if spec.hosts:
         hosts, source = [HostEntry.of(entry) for entry in spec.hosts], spec.source("hosts")
     elif "hosts" in site.unknown and not is_alone:
@@ -175,12 +183,12 @@ def _hosts(spec: JobSpec, facts: Facts, site: Site) -> tuple[list[HostEntry], So
         hosts, source = _named(site.hosts), _from(site, "hosts")
     else:
         name = facts.hostname or "localhost"
-        return [HostEntry(name)], Source("default", "this container's host name")
-    if is_alone and len(hosts) > 1:
+        hosts, source = [HostEntry(name)], Source("default", "this container's host name")
+    if spec.count and len(hosts) != spec.count + spec.spares:
         raise ConfigError(
-            f"EP120 nodes is 1, and several hosts are named ({spec.source('nodes')})",
-            f"{count(len(hosts), 'host')} ({source})",
-            "remove nodes, or name this host alone",
+            f"EP120 nodes is {spec.count}, and other hosts are named ({spec.source('nodes')})",
+            f"{count(len(hosts), 'host')} ({source}), spares is {spec.spares}",
+            "remove nodes, or name as many hosts",
         )
     _check_hosts(hosts, source)
     return hosts, source
@@ -253,7 +261,7 @@ def _node_rank(
 ) -> tuple[int, Source | None]:
     if spec.node_rank is not None:
         rank, source = spec.node_rank, spec.source("node_rank")
-    elif spec.nodes and not spec.elastic:
+    elif spec.count == 1:
         return 0, spec.source("nodes")
     elif site.index is not None:
         rank, source = site.index, _from(site, "node_rank")

@@ -28,7 +28,6 @@ _BANNER = 256 * 1024  # bytes that a login shell may print before its node's fir
 
 BY_WORKER: Kinds = {kind_of(message): message for message in FROM_WORKER}
 BY_LEADER: Kinds = {kind_of(message): message for message in FROM_LEADER}
-_NAMES = {message: kind for kind, message in {**BY_WORKER, **BY_LEADER}.items()}
 
 
 class _NotAMessage(Invalid):
@@ -37,7 +36,7 @@ class _NotAMessage(Invalid):
 
 def pack(message: Any) -> bytes:
     """Return a message as a line."""
-    return f"{to_json({'kind': _NAMES[type(message)], **vars(message)})}\n".encode()
+    return f"{to_json({'kind': kind_of(type(message)), **vars(message)})}\n".encode()
 
 
 def digest(hosts: tuple[str, ...]) -> str:

@@ -10,6 +10,7 @@ from entrypoint.base.model import Facts, Node, Outcome, Plan, of_task
 from entrypoint.base.values import dataclass
 from entrypoint.job import events
 from entrypoint.output.log import Callbacks
+from entrypoint.session.callin import Desk
 from entrypoint.session.endpoint import Endpoint
 from entrypoint.spec import JobSpec
 from entrypoint.spec.rules import port_blocks
@@ -24,7 +25,7 @@ from entrypoint.system.sshd import Sshd
 class Gateway:
     """Lets the leader and MPI daemons of this job into the node, and nobody else.
 
-    `busy` is as in Endpoint. Events go to the callback `tell`.
+    `busy` and `desk` are as in Endpoint. Events go to the callback `tell`.
     """
 
     spec: JobSpec
@@ -33,6 +34,7 @@ class Gateway:
     run_dir: RunDir
     callbacks: Callbacks
     busy: Callable[[Any], str]
+    desk: Desk | None = None
     _sshd: Sshd | None = None
     # of `ssh.port: auto`, once the keys are there
     _seed = ""
@@ -47,6 +49,7 @@ class Gateway:
             self._topology.hosts,
             self.callbacks.log,
             self.callbacks.background,
+            self.desk,
         )
 
     async def open(self, keys: Keys) -> None:
@@ -90,6 +93,11 @@ class Gateway:
         """Return the port of a node's sshd, once this node is open."""
         return ssh_port(self.spec.network.ports, node, self._seed)
 
+    @property
+    def has_session(self) -> bool:
+        """Return whether a leader has a session here."""
+        return self._endpoint.has_session
+
     def send(self, message: Any) -> None:
         """Send a message to the leader that has called this node."""
         self._endpoint.send(message)
@@ -116,7 +124,10 @@ class Gateway:
             self._tell(events.SessionLost(0, why))
 
     def _on_sshd_line(self, line: str) -> None:
-        if not self._topology.is_leader and ("[preauth]" in line or line.startswith("Failed ")):
+        awaits = self.desk and not self.desk.hosts
+        if (awaits or not self._topology.is_leader) and (
+            "[preauth]" in line or line.startswith("Failed ")
+        ):
             self._tell(
                 events.Unreachable(0, "someone called, not with this job's keys: another secret?")
             )

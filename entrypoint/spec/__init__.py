@@ -7,6 +7,7 @@ from entrypoint.spec.former import for_launcher
 from entrypoint.spec.jobspec import JobSpec
 from entrypoint.spec.loading import Override, letters_of, load, removed
 from entrypoint.spec.rules import (
+    CALL_IN,
     JOB_NAME,
     MAX_NODES,
     MAX_SLOTS,
@@ -29,7 +30,7 @@ from entrypoint.spec.table import (
 )
 
 __all__ = [
-    "JOB_NAME", "MAX_NODES", "MAX_SLOTS", "HostEntry",
+    "CALL_IN", "JOB_NAME", "MAX_NODES", "MAX_SLOTS", "HostEntry",
     "JobSpec", "Override", "carried", "check_host", "expanded", "fields",
     "for_launcher", "for_script", "given", "left_out", "letters_of", "load", "names_of",
     "paths_in_file", "plain_path", "removed", "set_fields", "settings_in", "written",
