@@ -20,7 +20,7 @@ from entrypoint.base.history import FIRST, History
 from entrypoint.base.model import Facts, Node, NodeReport, Outcome, Plan
 from entrypoint.base.phases import Phase
 from entrypoint.base.text import duration, signal_name
-from entrypoint.base.values import dataclass, field, replace
+from entrypoint.base.values import dataclass, replace
 from entrypoint.extensions import Extensions, Gate, LoopView
 from entrypoint.job import actions, events, messages
 from entrypoint.job.answer import node_info
@@ -37,9 +37,8 @@ from entrypoint.ranks import command_line, hooks
 from entrypoint.ranks.agents import Agents
 from entrypoint.ranks.keeping import KeeperProcess
 from entrypoint.ranks.runner import Programs
-from entrypoint.session.callin import CallIn, Desk
+from entrypoint.session.callin import Desk
 from entrypoint.session.gateway import Gateway
-from entrypoint.session.phone import Phone
 from entrypoint.session.resolve import greet, resolve
 from entrypoint.session.respondent import Respondent
 from entrypoint.session.stackrequests import StackRequests
@@ -49,7 +48,7 @@ from entrypoint.system import keys as job_keys
 from entrypoint.system.files import RunDir, explained, make_folders, put
 from entrypoint.system.ports import offer
 from entrypoint.system.signals import Signals
-from entrypoint.system.threads import in_thread, rest
+from entrypoint.system.threads import in_thread
 
 if TYPE_CHECKING:
     from entrypoint.job.leader import Leader
@@ -57,9 +56,6 @@ if TYPE_CHECKING:
 
 # seconds for killed programs and the result, between the end of the grace and the platform's limit
 _END_MARGIN = 10.0
-# Seconds between two calls of a worker that nobody calls: in the first attempt, and after it, where
-# worker-0 may be a new one.
-_CALL_AGAIN = 10.0, 2.0
 _WRITE_LIMIT = 5.0  # seconds that the end waits for files on their way into the log folder
 
 
@@ -77,8 +73,7 @@ class AttemptInputs:
     history: History = FIRST
     team: Team | None = None  # of the leader of a job with spares, after the first attempt
     leader_lost: float = -math.inf  # when (monotonic seconds) a worker lost its leader in silence
-    # addresses of nodes that have called in again from elsewhere; of all attempts
-    moved: dict[int, str] = field(default_factory=dict)
+    desk: Desk | None = None  # of worker-0, if the nodes call in
 
 
 def execute(
@@ -116,7 +111,8 @@ def execute(
     signals.hold()
     keeper = KeeperProcess()
     try:
-        attempt = AttemptInputs(spec, facts, draft, gate, keeper, not_ready)
+        desk = Desk.of(draft.topology)
+        attempt = AttemptInputs(spec, facts, draft, gate, keeper, not_ready, desk=desk)
         return _attempts(attempt, signals, log, extensions)
     finally:
         keeper.close()
@@ -250,15 +246,12 @@ class Loop:
         self._not_ready = attempt.not_ready
         self._log = log
         self._observer = extensions.observer
-        asyncio.get_running_loop().set_exception_handler(self._internal_error)
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(self._internal_error)
         self._tasks: set[asyncio.Task[Any]] = set()
         self.machine = _machine(attempt)
         self._driver = driver = Driver(
-            self.machine,
-            self._observer.saw,
-            self._perform,
-            self._failed,
-            asyncio.get_running_loop(),
+            self.machine, self._observer.saw, self._perform, self._failed, loop
         )
         self._tell = driver.tell
         self._run_dir = RunDir(self._topology.run_dir)
@@ -271,9 +264,8 @@ class Loop:
             self._run_dir.close()
             raise
         self._callbacks = Callbacks(log, self._tell, self._background)
-        self._moved = attempt.moved
         self._gateway = Gateway(
-            spec, facts, draft, self._run_dir, self._callbacks, self._busy_with, self._desk()
+            spec, facts, draft, self._run_dir, self._callbacks, self._busy_with, attempt.desk
         )
         self._respondent = Respondent(facts, draft, self._programs.env, callbacks)
         self._admission = attempt.gate.admission(draft, self._callbacks)
@@ -370,9 +362,7 @@ class Loop:
             self._background(self._resolve(self._topology.nodes[rank]))
 
     def _call(self, action: actions.Call) -> None:
-        node = self._topology.nodes[action.node]
-        address = self._moved.get(node.rank, node.address)
-        self._calls.call(replace(node, address=address, ssh_port=self._gateway.port(node)))
+        self._calls.call(self._gateway.located(self._topology.nodes[action.node]))
 
     def _stop_calling(self, action: actions.StopCalling) -> None:
         if self._calls:
@@ -432,44 +422,19 @@ class Loop:
             self._not_ready = self._not_ready or error.outcome
         port = self._gateway.port(self._topology.this)
         report = self._draft.members.reports[self._topology.me]
-        report = replace(report, not_ready=self._why_not_ready(), ssh_port=port)
-        report = self._admission.report(report)
+        not_ready = self._why_not_ready()
+        report = self._admission.report(replace(report, not_ready=not_ready, ssh_port=port))
         if self._topology.is_leader:
             # slow to import, and workers need no ssh client
             from entrypoint.session.calls import Caller
 
-            nodes, user = self._topology.nodes, self._topology.user
-            question = _hello(self._spec, self._draft)
-            self._calls = Caller(nodes, user, keys, question, self._callbacks)
+            topology, question = self._topology, _hello(self._spec, self._draft)
+            self._calls = Caller(topology.nodes, topology.user, keys, question, self._callbacks)
             report = self._offer_ports(report, question.leader)
+            self._gateway.know(self._calls.has_session)
         elif self._topology.call_in:
-            leaders = job_keys.load(self._spec, replace(self._topology, me=0))
-            self._background(self._call_in_again(leaders))
+            self._background(self._gateway.call_in_again())
         self._tell(events.EndpointReady(report))
-
-    def _desk(self) -> Desk | None:
-        """Return what answers nodes that call in again, on worker-0 of a job whose nodes do."""
-        if not (self._topology.call_in and self._topology.is_leader):
-            return None
-        return Desk.of(
-            self._topology,
-            moved=self._moved.__setitem__,
-            is_here=lambda rank: self._calls is not None and self._calls.has_session(rank),
-        )
-
-    async def _call_in_again(self, keys: job_keys.Keys) -> None:
-        """While no leader calls, tell worker-0 where this node is: it may have started again, and
-        know nobody."""
-        topology = self._topology
-        phone = Phone(self._spec, self._facts, topology, keys, self._run_dir)
-        call = CallIn(topology.this.host, topology.me)
-        while True:
-            await rest(_CALL_AGAIN[self._topology.attempt > 1] + len(topology.nodes) / 1000)
-            if not self._gateway.has_session:
-                answer = await phone.call(call)
-                if isinstance(answer, messages.Release):
-                    outcome = Outcome(answer.status, answer.reason, answer.program)
-                    self._tell(events.Faulted(outcome))
 
     def _offer_ports(self, report: NodeReport, leader: str) -> NodeReport:
         """Return the report with the ports that the launcher's programs can have here."""

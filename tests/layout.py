@@ -47,7 +47,7 @@ LAUNCHERS = {path.stem for path in (PACKAGE / "launchers").glob("[a-z]*.py")} - 
 RANK_KINDS = {name for name in vars(rankkind) if isinstance(getattr(rankkind, name), RankKind)}
 # The way of a value through plan/: a module uses those before it, and never the package, its door.
 WAY_OF_PLAN = split(
-    "forms limits numbering topology members cpus launch env files notes ports recognition show"
+    "forms limits numbering callin topology members cpus launch env files notes ports recognition show"
 )
 # Words that begin a question, and no docstring.
 QUESTION = re.compile(r"\s*(What|Whether|Who|Whose|Why|How|Where|When|Which)\b")

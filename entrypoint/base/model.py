@@ -18,7 +18,7 @@ from entrypoint.base.values import dataclass, field
 if TYPE_CHECKING:
     from entrypoint.base.cause import Cause, Exclusion
 
-Origin = Literal["flag", "env", "spec", "platform", "default", "the roll call"]
+Origin = Literal["flag", "env", "spec", "platform", "default", "the roll call", "call-in"]
 
 
 @dataclass(frozen=True)
@@ -278,7 +278,6 @@ class Topology:
     ends: int = 0  # as in Site
     attempt: int = 1  # of this boot among those that `restarts` allows
     spares: int = 0  # how many of the nodes wait at a time, for one that is lost
-    call_in: str = ""  # where the nodes call in, if nothing names the hosts
     members: Members = Members(())  # of an attempt, whose nodes these are; a launcher's view
     origins: Mapping[str, Source] = field(default_factory=dict)
 
@@ -312,6 +311,12 @@ class Topology:
     @property
     def is_leader(self) -> bool:
         return self.me == 0
+
+    @property
+    def call_in(self) -> str:
+        """Return the address at which the nodes call in; "" if the hosts are named."""
+        source = self.origins.get("hosts")
+        return source.where if source and source.origin == "call-in" else ""
 
     @property
     def has_peers(self) -> bool:

@@ -51,10 +51,7 @@ def act(args: argparse.Namespace, log: Logger) -> int:
             from entrypoint.node import execute
 
             facts = of_this_job()
-            if topology.call_in:
-                from entrypoint.session.assemble import assembled
-
-                spec, topology = assembled(spec, facts, topology, signals, log)
+            spec, topology = inputs.assembled(spec, facts, topology, signals, log)
             record.about(topology)
             _name_lines(log, spec, topology)
             draft = settle(spec, facts, topology)

@@ -1,4 +1,4 @@
-"""Nodes that call in: where they do, since nothing names the hosts, and the list that they make.
+"""Nodes that call in, since nothing names the hosts: their meeting point, and their list.
 
 Worker-0 has an address that all others are told, and learns of each as it logs in. From then on the
 hosts are known, as those of any other job.
@@ -6,7 +6,7 @@ hosts are known, as those of any other job.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
 
 from entrypoint.base.errors import ConfigError
 from entrypoint.base.interfaces import ip
@@ -19,12 +19,16 @@ from entrypoint.spec import CALL_IN, HostEntry, JobSpec, check_host
 
 @dataclass(frozen=True)
 class Meeting:
-    """Where the nodes call in, how many there are, and what this one was told of itself."""
+    """The meeting point of nodes that call in, and what this node was told of them and itself."""
 
     leader: str  # the address of worker-0; its own name on a worker-0 that nothing names
     nodes: int  # spares included
     index: int | None  # of this node; None if it follows from the names
-    source: Source  # of the address
+
+    @property
+    def source(self) -> Source:
+        """The source of the hosts."""
+        return Source("call-in", self.leader)
 
     def hosts(self) -> list[HostEntry]:
         """Return the hosts as far as they are known before anybody has called."""
@@ -36,7 +40,7 @@ class Meeting:
 
 @dataclass(frozen=True)
 class Place:
-    """Who has called in: its index, if it was given one; its host name and its address."""
+    """A node that has called in: its index, if it was given one; its host name and its address."""
 
     index: int | None
     name: str
@@ -59,10 +63,8 @@ def meeting(spec: JobSpec, facts: Facts, site: Site) -> Meeting | None:
         index = 0
     if not leader and index == 0:
         leader = facts.hostname
-    named = site.origins.get("leader", site.platform)
-    source = spec.source("hosts") if is_asked else Source("platform", named)
     if nodes > 1 and leader and (is_asked or site.leader or site.nodes):
-        return Meeting(leader, nodes, index, source)
+        return Meeting(leader, nodes, index)
     if is_asked:
         raise _unknown(spec, nodes, leader)
     return None
@@ -82,21 +84,22 @@ def _unknown(spec: JobSpec, nodes: int, leader: str) -> ConfigError:
     )
 
 
-def places(given: Mapping[int, Place], others: list[Place]) -> list[Place]:
+def places(callers: list[Place]) -> list[Place]:
     """Return all nodes in rank order: those that were given an index have it; the others follow in
     the order of their names."""
-    free = iter(sorted(others, key=lambda place: by_number(place.name)))
-    ranks = range(len(given) + len(others))
-    return [given[rank] if rank in given else next(free) for rank in ranks]
+    given = {place.index: place for place in callers}
+    named = (place for place in callers if place.index is None)
+    others = iter(sorted(named, key=lambda place: by_number(place.name)))
+    return [given[rank] if rank in given else next(others) for rank in range(len(callers))]
 
 
 def names(places: list[Place]) -> list[str]:
     """Return the hosts' names: their own, or `node-1` of a node whose own cannot be one, or is
     another one's, too."""
-    own = [place.name.lower() for place in places]
+    uses = Counter(place.name.lower() for place in places)
     return [
-        place.name
-        if check_host(place.name) is None and not ip(place.name) and own.count(own[rank]) == 1
-        else f"node-{rank}"
+        f"node-{rank}"
+        if check_host(place.name) or ip(place.name) or uses[place.name.lower()] > 1
+        else place.name
         for rank, place in enumerate(places)
     ]

@@ -18,8 +18,6 @@ from entrypoint.base.errors import ConfigError
 from entrypoint.base.interfaces import ip
 from entrypoint.base.model import Facts, Site
 from entrypoint.base.text import count, digits
-from entrypoint.base.values import replace
-from entrypoint.platforms import rows
 from entrypoint.spec import JOB_NAME, MAX_NODES
 
 Listener = tuple[str, int | None]  # host, and port if there is one
@@ -154,30 +152,22 @@ class Clues:
 def read(platform: ModuleType, facts: Facts) -> Site:
     """Return the Site that this platform's module takes from the facts. Raises its ConfigError."""
     clues = Clues(facts)
-    getattr(platform, "read", partial(_take_variables, platform))(clues)
+    getattr(platform, "read", partial(take_variables, platform))(clues)
     return clues.site(platform.__name__.rpartition(".")[2])
 
 
-def read_torch(facts: Facts) -> Site | None:
-    """Return what torch's own variables say of an unknown platform; None if they say nothing."""
-    if "MASTER_ADDR" not in facts.env:
-        return None
-    try:
-        return replace(read(rows()["torch-env"], facts), platform="local")
-    except ConfigError:  # another program's
-        return None
-
-
-def _take_variables(row: Any, clues: Clues) -> None:
+def take_variables(row: Any, clues: Clues) -> None:
     """Take what the variables of a platform have, which is no more than that."""
     lists = clues.first(*row.HOSTS)
     masters = names(",".join(clues.env.get(name, "") for name in row.MASTER))
     hosts = sorted(names(clues.env.get(lists, "")), key=lambda host: host not in masters)
     counter = clues.first(*row.COUNT)
-    if not hosts and (clues.number(counter) or 0) > 1:
-        clues.take("nodes", clues.number(counter), counter)
-        clues.take("leader", masters[0] if masters else "", clues.first(*row.MASTER))
-    clues.take_hosts(lists, counter, tuple(hosts))
+    if not hosts and "-" not in row.MASTER:  # all nodes may call in at the master
+        nodes = clues.number(counter) or 0
+        clues.take("nodes", nodes if nodes > 1 else None, counter)
+        clues.take("leader", masters[0] if masters else None, clues.first(*row.MASTER))
+    if lists != "-":
+        clues.take_hosts(lists, counter, tuple(hosts))
     clues.take_index(clues.first(*row.INDEX))
     clues.take_slots(*row.SLOTS)
     clues.take_job(*row.JOB)

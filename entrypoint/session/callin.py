@@ -1,167 +1,148 @@
 """Nodes that call in: each logs in to worker-0 by ssh, says which node it is, and is answered with
 the list of all.
 
-The login proves the job's secret on both sides, as the roll call's does. The session is open until
+The login proves the job's secret on both sides, as the roll call's does. A session stays open until
 the list is complete, so worker-0 knows which callers are alive.
 """
 
-# Annotations are no texts here, as in job/messages.py.
+from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
+import signal
+import time
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Any
 
 from entrypoint.base.errors import ConfigError
-from entrypoint.base.model import Outcome, Topology
-from entrypoint.base.text import count
-from entrypoint.base.values import dataclass
-from entrypoint.base.wire import Length
-from entrypoint.job.messages import MAX_RANKS, Label, Rank, Release, kind_of
+from entrypoint.base.model import Facts, Node, Outcome, Topology
+from entrypoint.base.text import count, one_line
+from entrypoint.base.values import replace
+from entrypoint.base.wire import Invalid
+from entrypoint.job.messages import CalledIn, CallIn, Release
 from entrypoint.plan.callin import Place, names, places
+from entrypoint.plan.files import client_config
 from entrypoint.session import codec
+from entrypoint.spec import JobSpec
+from entrypoint.system import account, children
+from entrypoint.system.descriptors import CHUNK
+from entrypoint.system.files import RunDir
+from entrypoint.system.keys import Keys
 
-Host = Annotated[str, Length(300)]
-
-
-@dataclass(frozen=True)
-class CallIn:
-    """From a node: its host name, and its index if it was given one."""
-
-    name: Host
-    index: Rank | None
-
-
-@dataclass(frozen=True)
-class CalledIn:
-    """From worker-0: the name and address of each host in rank order, and the caller's index. The
-    address of worker-0 is "": the caller has its own way there."""
-
-    hosts: Annotated[tuple[tuple[Host, Label], ...], Length(MAX_RANKS)]
-    index: Rank
-
-
-CALLS: codec.Kinds = {kind_of(CallIn): CallIn}
-ANSWERS: codec.Kinds = {kind_of(message): message for message in (CalledIn, Release)}
+_REASON = 300  # characters of what ssh prints
 
 
 class Desk:
-    """Worker-0's side: who has called in, and once all have, which place each has."""
+    """Worker-0's side: the nodes that have called in, and once all have, the place of each."""
 
-    def __init__(
-        self,
-        topology: Topology,
-        changed: Callable[[int], None] = lambda callers: None,
-        failed: Callable[[Outcome], None] = lambda outcome: None,
-        moved: Callable[[int, str], None] = lambda rank, address: None,
-        is_here: Callable[[int], bool] = lambda rank: False,
-    ) -> None:
-        """`changed` is called with the number of callers, `failed` if they cannot be of one job;
-        `moved` once a node has another address;
-        `is_here` returns whether a node has a session of the roll call."""
+    # Called with the number of callers; and with the outcome if they cannot be of one job.
+    changed: Callable[[int], None] = staticmethod(lambda callers: None)
+    failed: Callable[[Outcome], None] = staticmethod(lambda outcome: None)
+    # Returns whether a node has a session of the roll call.
+    is_here: Callable[[int], bool] = staticmethod(lambda rank: False)
+
+    def __init__(self, topology: Topology) -> None:
         self._topology = topology
-        self._changed = changed
-        self._failed = failed
-        self._moved = moved
-        self._is_here = is_here
         self._callers: dict[Any, Place] = {}  # by their sessions
-        self.hosts: tuple[tuple[str, str], ...] = ()  # name and address of each, once all are known
+        self.hosts: tuple[tuple[str, str], ...] = ()  # name and address of each, in rank order
         self.complete = asyncio.Event()
         self.empty = asyncio.Event()
 
     @classmethod
-    def of(cls, topology: Topology, **callbacks: Any) -> "Desk":
-        """Return the desk of a job whose nodes have called in: those that start again do so
-        again."""
-        desk = cls(topology, **callbacks)
+    def of(cls, topology: Topology) -> Desk | None:
+        """Return the desk of worker-0 whose nodes have called in: one that starts again does so
+        again. None on other nodes."""
+        if not (topology.call_in and topology.is_leader):
+            return None
+        desk = cls(topology)
         desk.hosts = tuple((node.host, node.address or "") for node in topology.nodes)
         return desk
 
+    def located(self, node: Node) -> Node:
+        """Return the node with its present address."""
+        return replace(node, address=self.hosts[node.rank][1] or None)
+
     @property
     def callers(self) -> list[str]:
-        """The host names of those that have called in and wait."""
+        """The host names of those that wait for the list."""
         return [place.name for place in self._callers.values()]
 
     def take(self, call: CallIn, session: Any) -> None:
         """A node calls. It is answered now, or once the list is complete."""
         place = Place(call.index, call.name, session.caller)
+        own = Place(0, self._topology.this.host, "")
         if self.hosts:
             self._answer_late(place, session)
-            return
-        nodes = len(self._topology.nodes)
-        if place.index is not None and place.index >= nodes:
-            self._refuse(session, _beyond(f"index {place.index}", nodes))
-            return
-        own = Place(0, self._topology.this.host, "")
-        if (place.index, place.name) == (own.index, own.name):  # it has called itself
-            return
-        for other, rival in ((None, own), *self._callers.items()):
-            if rival == place:  # it starts again, and its old session has not ended yet
-                del self._callers[other]
-                break
-            if rival.index is not None and rival.index == place.index:
-                self._refuse(session, _two(place, rival))
-                self._failed(_two(place, rival).outcome)
+        elif (place.index or 0) >= len(self._topology.nodes):
+            self._refuse(session, self._beyond(place))
+        elif (place.index, place.name) != (0, own.name):  # or it calls itself
+            self._enter(place, own, session)
+
+    def _enter(self, place: Place, own: Place, session: Any) -> None:
+        # a node that starts again may be here before the end of its old session
+        self._callers = {other: it for other, it in self._callers.items() if it != place}
+        for rival in (own, *self._callers.values()):
+            if rival.index == place.index is not None:
+                self._refuse(session, two := _two(rival, place))
+                self.failed(two.outcome)
                 return
         self._callers[session] = place
-        self._changed(len(self._callers))
-        if len(self._callers) == nodes - 1:
-            self._close_list(own)
+        self.changed(len(self._callers))
+        if len(self._callers) < len(self._topology.nodes) - 1:
+            return
+        ordered = places([own, *self._callers.values()])
+        self.hosts = tuple(
+            (name, ordered[rank].address) for rank, name in enumerate(names(ordered))
+        )
+        for caller, it in self._callers.items():
+            caller.send(codec.pack(CalledIn(self.hosts, ordered.index(it))))
+        self.complete.set()
 
     def leave(self, session: Any) -> None:
         """A session has ended."""
-        if self._callers.pop(session, None) and not self.hosts:
-            self._changed(len(self._callers))
+        if self._callers.pop(session, None):
+            self.changed(len(self._callers))
         if not self._callers:
             self.empty.set()
 
     def end(self, outcome: Outcome) -> None:
         """No list will be complete: all callers end with this outcome."""
         for session in self._callers:
-            session.send(codec.pack(_release(outcome)))
-
-    def _close_list(self, own: Place) -> None:
-        callers = [own, *self._callers.values()]
-        given = {place.index: place for place in callers if place.index is not None}
-        ordered = places(given, [place for place in callers if place.index is None])
-        self.hosts = tuple(zip(names(ordered), (place.address for place in ordered), strict=True))
-        for session, place in self._callers.items():
-            session.send(codec.pack(CalledIn(self.hosts, ordered.index(place))))
-        self.complete.set()
+            session.send(codec.pack(Release(**vars(outcome))))
 
     def _answer_late(self, place: Place, session: Any) -> None:
         """Answer a node that starts again, maybe elsewhere; it keeps its place."""
-        rank = place.index
-        if rank is None:
-            named = [
-                rank
-                for key, own in ((0, place.name), (1, place.address))
-                for rank, host in enumerate(self.hosts)
-                if host[key] == own
-            ]
-            rank = named[0] if named else -1
-        if not 0 <= rank < len(self.hosts):
-            self._refuse(session, _beyond(f"{place.name} at {place.address}", len(self.hosts)))
+        named = [rank for rank, (name, _) in enumerate(self.hosts) if name == place.name]
+        named += [rank for rank, (_, at) in enumerate(self.hosts) if at == place.address]
+        rank = place.index if place.index is not None else next(iter(named), len(self.hosts))
+        if rank >= len(self.hosts):
+            self._refuse(session, self._beyond(place))
             return
         known = Place(rank, *self.hosts[rank])
-        if rank == 0 or (self._is_here(rank) and place.address != known.address):
-            self._refuse(session, _two(Place(rank, place.name, place.address), known))
-            return
-        if place.address != known.address:
-            self._moved(rank, place.address)
-            moved = (known.name, place.address)
-            self.hosts = (*self.hosts[:rank], moved, *self.hosts[rank + 1 :])
+        if known.address != place.address:
+            if rank == 0 or self.is_here(rank):
+                self._refuse(session, _two(known, place))
+                return
+            now = (known.name, place.address)
+            self.hosts = (*self.hosts[:rank], now, *self.hosts[rank + 1 :])
         session.send(codec.pack(CalledIn(self.hosts, rank)))
 
     def _refuse(self, session: Any, error: ConfigError) -> None:
-        session.send(codec.pack(_release(error.outcome)))
+        session.send(codec.pack(Release(**vars(error.outcome))))
 
-
-def _release(outcome: Outcome) -> Release:
-    return Release(outcome.status, outcome.reason, outcome.program, again=False)
+    def _beyond(self, place: Place) -> ConfigError:
+        nodes = count(len(self._topology.nodes), "node")
+        number = "" if place.index is None else f" with index {place.index}"
+        return ConfigError(
+            "EP203 this node is beyond the last node of the job",
+            f"{place.name} at {place.address}{number}; {nodes}, spares included",
+            "count from 0, or set nodes and spares to the number of nodes that start",
+        )
 
 
 def _two(one: Place, other: Place) -> ConfigError:
-    seen = " and ".join(f"{it.name} at {it.address}".removesuffix(" at ") for it in (other, one))
+    seen = " and ".join(f"{it.name} at {it.address}".removesuffix(" at ") for it in (one, other))
     return ConfigError(
         f"EP504 two nodes have index {one.index}",
         seen,
@@ -169,9 +150,49 @@ def _two(one: Place, other: Place) -> ConfigError:
     )
 
 
-def _beyond(who: str, nodes: int) -> ConfigError:
-    return ConfigError(
-        "EP203 this node is beyond the last node of the job",
-        f"{who}; {count(nodes, 'node')}, spares included, and all others have their places",
-        "count from 0, or set nodes and spares to the number of nodes that start",
-    )
+class Phone:
+    """A worker's side: calls worker-0 by the ssh client, a process that ends after each call, so
+    that no client stays in memory."""
+
+    def __init__(self, spec: JobSpec, facts: Facts, topology: Topology, leader: Node) -> None:
+        """`leader`: worker-0, with its address and port."""
+        self._config = client_config(spec, topology, leader)
+        self._argv = (
+            facts.programs.get("ssh", "ssh"), "-F", f"{topology.run_dir}/ssh_config", leader.host
+        )  # fmt: skip
+        self._facts = facts
+
+    def open(self, keys: Keys, run_dir: RunDir) -> None:
+        """Write the client's files. `keys`: also those of a client."""
+        files = {name: keys.files()[name] for name in ("client_key", "known_hosts")}
+        files |= {self._config.name: self._config.text, **account.files(self._facts)}
+        for name, content in files.items():
+            run_dir.write(name, content, 0o600)
+        self._env = {**self._facts.env, **account.variables(self._facts, run_dir.path)}
+
+    async def call(self, call: CallIn) -> CalledIn | Release | str:
+        """Call once. Return the answer, or why there is none."""
+        pipe = asyncio.subprocess.PIPE
+        process = await children.start(self._argv, self._env, stdin=pipe, stdout=pipe, stderr=pipe)
+        try:
+            return await self._answer(process, call)
+        finally:
+            if process.returncode is None:
+                # not process.kill(), which may take the status from asyncio's own wait
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process.pid, signal.SIGKILL)
+                await process.wait()
+
+    async def _answer(self, process: Any, call: CallIn) -> CalledIn | Release | str:
+        intake = codec.Intake(codec.TO_CALLER, codec.TO_WORKER, time.monotonic())
+        process.stdin.write(codec.pack(call))
+        try:
+            while data := await process.stdout.read(CHUNK):
+                if arrived := intake.feed(data, time.monotonic()):
+                    answer: CalledIn | Release = arrived[0]
+                    return answer
+        except Invalid as error:
+            return f"it sent an invalid message: {error}"
+        await process.wait()
+        lines = (await process.stderr.read()).decode(errors="replace").strip().splitlines()
+        return one_line(lines[-1], _REASON) if lines else "it closed the session"

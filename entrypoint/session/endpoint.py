@@ -25,7 +25,7 @@ from entrypoint.base.values import dataclass, field, replace
 from entrypoint.base.wire import Invalid
 from entrypoint.job import messages
 from entrypoint.session import codec
-from entrypoint.session.callin import CALLS, CallIn, Desk
+from entrypoint.session.callin import Desk
 from entrypoint.system import proc
 from entrypoint.system.descriptors import CHUNK
 from entrypoint.system.files import RunDir
@@ -104,14 +104,14 @@ class Endpoint:
                 self.background(self._serve(_Session(int(line))))
 
     async def _serve(self, session: _Session) -> None:
-        kinds = {**codec.BY_LEADER, **(CALLS if self.desk else {})}
+        kinds = {**codec.BY_LEADER, **(codec.BY_CALLER if self.desk else {})}
         intake = codec.Intake(kinds, codec.TO_WORKER, time.monotonic(), __version__)
         taken = False
         try:
             await session.open()
             while data := await session.reader.read(CHUNK):
                 for arrived in intake.feed(data, time.monotonic()):
-                    if self.desk and isinstance(arrived, CallIn):
+                    if self.desk and isinstance(arrived, messages.CallIn):
                         self.desk.take(arrived, session)
                         continue
                     if (message := self._with_hosts(arrived)) is None:

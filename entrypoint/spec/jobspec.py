@@ -423,9 +423,9 @@ class JobSpec:
     platform: Annotated[str | None, adapter("platforms"), "--platform"] = None
     device: Annotated[str | None, adapter("devices"), "--device"] = None
     hosts: Annotated[tuple[str, ...], "--hosts"] = ()
-    nodes: Annotated[
-        str | None, Rule("pair of numbers such as 2:4, or one number", pattern=_NODES)
-    ] = None
+    nodes: Annotated[str | None, Rule("number, or pair of numbers such as 2:4", pattern=_NODES)] = (
+        None
+    )
     spares: Annotated[Count, "--spares"] = 0
     node_rank: Annotated[Count | None, "--node-rank", "MY_TASK_INDEX"] = None
     slots: Annotated[int | None, Rule(ge=1, le=MAX_SLOTS), "--slots", "MY_MPI_SLOTS"] = None
