@@ -14,6 +14,7 @@ from entrypoint.base.values import dataclass, field
 from entrypoint.spec.logs import LogsSpec
 from entrypoint.spec.rules import (
     ADDRESS,
+    CALL_IN,
     INTERFACE,
     JOB_NAME,
     MAX_NODES,
@@ -422,7 +423,7 @@ class JobSpec:
     env: Mapping[str, str] = field(default_factory=dict)
     platform: Annotated[str | None, adapter("platforms"), "--platform"] = None
     device: Annotated[str | None, adapter("devices"), "--device"] = None
-    hosts: Annotated[tuple[str, ...], "--hosts"] = ()
+    hosts: Annotated[tuple[str, ...], Rule(word=CALL_IN), "--hosts"] = ()
     nodes: Annotated[str | None, Rule("number, or pair of numbers such as 2:4", pattern=_NODES)] = (
         None
     )
