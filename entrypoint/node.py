@@ -37,6 +37,7 @@ from entrypoint.ranks import command_line, hooks
 from entrypoint.ranks.agents import Agents
 from entrypoint.ranks.keeping import KeeperProcess
 from entrypoint.ranks.runner import Programs
+from entrypoint.session.callin import Desk
 from entrypoint.session.gateway import Gateway
 from entrypoint.session.resolve import greet, resolve
 from entrypoint.session.respondent import Respondent
@@ -72,6 +73,7 @@ class AttemptInputs:
     history: History = FIRST
     team: Team | None = None  # of the leader of a job with spares, after the first attempt
     leader_lost: float = -math.inf  # when (monotonic seconds) a worker lost its leader in silence
+    desk: Desk | None = None  # of worker-0, if the nodes call in
 
 
 def execute(
@@ -109,7 +111,8 @@ def execute(
     signals.hold()
     keeper = KeeperProcess()
     try:
-        attempt = AttemptInputs(spec, facts, draft, gate, keeper, not_ready, draft.topology.history)
+        history, desk = draft.topology.history, Desk.of(draft.topology)
+        attempt = AttemptInputs(spec, facts, draft, gate, keeper, not_ready, history, desk=desk)
         return _attempts(attempt, signals, log, extensions)
     finally:
         keeper.close()
@@ -243,15 +246,12 @@ class Loop:
         self._not_ready = attempt.not_ready
         self._log = log
         self._observer = extensions.observer
-        asyncio.get_running_loop().set_exception_handler(self._internal_error)
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(self._internal_error)
         self._tasks: set[asyncio.Task[Any]] = set()
         self.machine = _machine(attempt)
         self._driver = driver = Driver(
-            self.machine,
-            self._observer.saw,
-            self._perform,
-            self._failed,
-            asyncio.get_running_loop(),
+            self.machine, self._observer.saw, self._perform, self._failed, loop
         )
         self._tell = driver.tell
         self._run_dir = RunDir(self._topology.run_dir)
@@ -264,7 +264,9 @@ class Loop:
             self._run_dir.close()
             raise
         self._callbacks = Callbacks(log, self._tell, self._background)
-        self._gateway = Gateway(spec, facts, draft, self._run_dir, self._callbacks, self._busy_with)
+        self._gateway = Gateway(
+            spec, facts, draft, self._run_dir, self._callbacks, self._busy_with, attempt.desk
+        )
         self._respondent = Respondent(facts, draft, self._programs.env, callbacks)
         self._admission = attempt.gate.admission(draft, self._callbacks)
         nodes = self._topology.nodes if draft.launch.ranks.agents else ()
@@ -360,8 +362,7 @@ class Loop:
             self._background(self._resolve(self._topology.nodes[rank]))
 
     def _call(self, action: actions.Call) -> None:
-        node = self._topology.nodes[action.node]
-        self._calls.call(replace(node, ssh_port=self._gateway.port(node)))
+        self._calls.call(self._gateway.located(self._topology.nodes[action.node]))
 
     def _stop_calling(self, action: actions.StopCalling) -> None:
         if self._calls:
@@ -421,16 +422,18 @@ class Loop:
             self._not_ready = self._not_ready or error.outcome
         port = self._gateway.port(self._topology.this)
         report = self._draft.members.reports[self._topology.me]
-        report = replace(report, not_ready=self._why_not_ready(), ssh_port=port)
-        report = self._admission.report(report)
+        not_ready = self._why_not_ready()
+        report = self._admission.report(replace(report, not_ready=not_ready, ssh_port=port))
         if self._topology.is_leader:
             # slow to import, and workers need no ssh client
             from entrypoint.session.calls import Caller
 
-            nodes, user = self._topology.nodes, self._topology.user
-            question = _hello(self._spec, self._draft)
-            self._calls = Caller(nodes, user, keys, question, self._callbacks)
+            topology, question = self._topology, _hello(self._spec, self._draft)
+            self._calls = Caller(topology.nodes, topology.user, keys, question, self._callbacks)
             report = self._offer_ports(report, question.leader)
+            self._gateway.know(self._calls.has_session)
+        elif self._topology.call_in:
+            self._background(self._gateway.call_in_again())
         self._tell(events.EndpointReady(report))
 
     def _offer_ports(self, report: NodeReport, leader: str) -> NodeReport:

@@ -46,7 +46,9 @@ LAUNCHERS = {path.stem for path in (PACKAGE / "launchers").glob("[a-z]*.py")} - 
 # The kinds of ranks, of which each launcher chooses one.
 RANK_KINDS = {name for name in vars(rankkind) if isinstance(getattr(rankkind, name), RankKind)}
 # The way of a value through plan/: a module uses those before it, and never the package, its door.
-WAY_OF_PLAN = split("forms limits numbering topology members cpus launch env files notes ports")
+WAY_OF_PLAN = split(
+    "forms limits numbering callin topology members cpus launch env files notes ports"
+)
 # Words that begin a question, and no docstring.
 QUESTION = re.compile(r"\s*(What|Whether|Who|Whose|Why|How|Where|When|Which)\b")
 # Names that only job/membership/ knows of those in job/.

@@ -18,7 +18,7 @@ from entrypoint.base.values import dataclass, field
 if TYPE_CHECKING:
     from entrypoint.base.cause import Cause, Exclusion, Saved
 
-Origin = Literal["flag", "env", "spec", "platform", "default", "the roll call"]
+Origin = Literal["flag", "env", "spec", "platform", "default", "the roll call", "call-in"]
 
 
 @dataclass(frozen=True)
@@ -95,6 +95,9 @@ class Site:
     platform: str
     hosts: tuple[str, ...] = ()
     index: int | None = None
+    # where worker-0 is, and how many nodes there are, if the platform says that and names no hosts
+    leader: str = ""
+    nodes: int = 0
     slots: int | None = None
     job: str | None = None
     # field of JobSpec -> variable it came from
@@ -310,6 +313,12 @@ class Topology:
     @property
     def is_leader(self) -> bool:
         return self.me == 0
+
+    @property
+    def call_in(self) -> str:
+        """Return the address at which the nodes call in; "" if the hosts are named."""
+        source = self.origins.get("hosts")
+        return source.where if source and source.origin == "call-in" else ""
 
     @property
     def has_peers(self) -> bool:

@@ -10,8 +10,10 @@ from entrypoint.base.errors import ConfigError, NoInputError
 if TYPE_CHECKING:
     import argparse
 
-    from entrypoint.base.model import Facts
+    from entrypoint.base.model import Facts, Topology
+    from entrypoint.output.log import Logger
     from entrypoint.spec import JobSpec, Override
+    from entrypoint.system.signals import Signals
 
 SPEC = "job.yaml"  # the name that the documents and `init` give it
 _GIVEN = "the rendered spec"  # in positions, where the text itself is given
@@ -24,6 +26,18 @@ def job(args: argparse.Namespace, here: bool = True) -> tuple[JobSpec, Facts]:
 
     wanted = spec(args, here)[0]
     return wanted, facts.of_job(facts.read())()
+
+
+def assembled(
+    spec: JobSpec, facts: Facts, topology: Topology, signals: Signals, log: Logger
+) -> tuple[JobSpec, Topology]:
+    """Return the spec with all hosts, and the topology, once the nodes have called in, if they are
+    to. Raises as `assemble.assembled` does."""
+    if not topology.call_in:
+        return spec, topology
+    from entrypoint.session import assemble
+
+    return assemble.assembled(spec, facts, topology, signals, log)
 
 
 def spec(args: argparse.Namespace, here: bool = True, resolved: bool = True) -> tuple[JobSpec, str]:

@@ -46,6 +46,7 @@ def act(
 
             spec, facts = _job(args, log, settings)
             spec, topology = located(spec, facts)
+            spec, topology = inputs.assembled(spec, facts, topology, signals, log)
             log.about(topology)
             if keeps_record:
                 record.about(topology)

@@ -50,9 +50,10 @@ def act(args: argparse.Namespace, log: Logger) -> int:
             of_this_job = of_job(facts)  # mpirun answers while we import
             from entrypoint.node import execute
 
+            facts = of_this_job()
+            spec, topology = inputs.assembled(spec, facts, topology, signals, log)
             record.about(topology)
             _name_lines(log, spec, topology)
-            facts = of_this_job()
             draft = settle(spec, facts, topology)
             outcome = execute(spec, facts, draft, signals, log, extensions(spec, record, log))
             record.end(outcome)

@@ -104,6 +104,28 @@ PhaseRow = tuple[Annotated[str, one_of(*NAMES)], Time, Time, Label]
 
 
 # --------------------------------------------------------------------------------------------------
+# Before there is a list of hosts: a session of each node to worker-0, which answers with the list,
+# or with Release
+
+
+@dataclass(frozen=True)
+class CallIn:
+    """This node's host name, and its index if it was given one."""
+
+    name: Annotated[str, Length(300)]
+    index: Rank | None
+
+
+@dataclass(frozen=True)
+class CalledIn:
+    """The name and address of each host in rank order, and the caller's index. The address of
+    worker-0 is "": the caller has its own way there."""
+
+    hosts: Annotated[tuple[tuple[Annotated[str, Length(300)], Label], ...], Length(MAX_RANKS)]
+    index: Rank
+
+
+# --------------------------------------------------------------------------------------------------
 # From a worker
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import Any
 
 from entrypoint.base import heartbeat
-from entrypoint.base.model import Facts, File, Plan, Topology
+from entrypoint.base.model import Facts, File, Node, Plan, Topology
 from entrypoint.base.registry import load, names
 from entrypoint.base.render import quote_ssh
 from entrypoint.base.values import replace
@@ -56,8 +57,24 @@ def _client_files(spec: JobSpec, plan: Plan) -> Iterator[File]:
         {"host": node.host, "address": report.address, "port": report.ssh_port or node.ssh_port}
         for node, report in zip(topology.nodes, plan.members.reports, strict=True)
     ]
-    context = {
-        "origin": "the roll call",
+    context = _client_context(spec, topology, "the roll call", peers)
+    yield file("ssh/ssh_config.j2", context)
+    yield replace(file("ssh/ssh.sh.j2", context, 0o700), name="ssh")
+    yield File("client_key", "", "this job's keys", secret=True)
+    yield File("known_hosts", "", "this job's keys")
+
+
+def client_config(spec: JobSpec, topology: Topology, node: Node) -> File:
+    """Return the configuration of an ssh client that calls this node."""
+    peers = [{"host": node.host, "address": node.where, "port": node.ssh_port}]
+    return file("ssh/ssh_config.j2", _client_context(spec, topology, "the job's spec", peers))
+
+
+def _client_context(
+    spec: JobSpec, topology: Topology, origin: str, peers: list[dict[str, Any]]
+) -> dict[str, Any]:
+    return {
+        "origin": origin,
         "run_dir": topology.run_dir,
         "user": topology.user,
         "port": peers[0]["port"],
@@ -65,10 +82,6 @@ def _client_files(spec: JobSpec, plan: Plan) -> Iterator[File]:
         "peers": peers,
         "library": topology.naming,
     }
-    yield file("ssh/ssh_config.j2", context)
-    yield replace(file("ssh/ssh.sh.j2", context, 0o700), name="ssh")
-    yield File("client_key", "", "this job's keys", secret=True)
-    yield File("known_hosts", "", "this job's keys")
 
 
 def _alive_interval(spec: JobSpec) -> int:

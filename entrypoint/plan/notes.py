@@ -37,6 +37,11 @@ def later(spec: JobSpec, plan: Plan) -> Iterator[str]:
     """Yield what only the run can know, and what is done about it."""
     topology, members, least = plan.topology, plan.members, plan.launch.min_nodes
     calls = plan.mode == "coordinated"
+    if topology.call_in:
+        yield (
+            f"hosts: from worker-0 at {topology.call_in}, once all {len(topology.nodes)} nodes have"
+            " called in there; a node without an index gets its own by the order of host names"
+        )
     if topology.pre_start:
         yield f"start hook {topology.pre_start}: what it exports is for the ranks of this node"
     if calls and members.assumed:

@@ -259,7 +259,7 @@ def _lists(facts: Facts, forms: Mapping[str, Form]) -> list[str]:
         listed = _listed(facts.env[name])
         hosts.setdefault(families[name], set()).update(listed)
         is_job = form.is_sure or _is_job(form, forms.values())
-        if is_job or any(_is_own(host, facts) for host in listed):
+        if is_job or any(is_own(host, facts) for host in listed):
             of_nodes.add(families[name])
     return [name for name in lists if families[name] in of_nodes and len(hosts[families[name]]) > 1]
 
@@ -300,11 +300,11 @@ def _is_elsewhere(meeting: str, facts: Facts) -> bool:
     host = listener(meeting.strip().rpartition("//")[2])[0].lower().rstrip(".")
     address = ip(host)
     is_loopback = address and (address.is_loopback or address.is_unspecified)
-    return not (is_loopback or host in ("", "localhost") or _is_own(host, facts))
+    return not (is_loopback or host in ("", "localhost") or is_own(host, facts))
 
 
-def _is_own(host: str, facts: Facts) -> bool:
-    """Return whether this host has the name or the address."""
+def is_own(host: str, facts: Facts) -> bool:
+    """Return whether this container has the name or the address."""
     if ip(host):
         return host in {interface.address for interface in facts.interfaces}
     own, host = facts.hostname.lower(), host.lower().rstrip(".")

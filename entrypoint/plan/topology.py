@@ -25,6 +25,7 @@ from entrypoint.base.registry import choose
 from entrypoint.base.text import count, some
 from entrypoint.base.values import replace
 from entrypoint.plan import numbering
+from entrypoint.plan.callin import meeting
 from entrypoint.platforms._clues import read
 from entrypoint.spec import (
     MAX_NODES,
@@ -58,9 +59,9 @@ def site_of(platform: str | None, facts: Facts) -> Site:
     Raises ConfigError as the platform's module does, or if this is one of several starts on this
     node. With the platform `local` by choice, no variable counts.
     """
-    site = read(choose("platforms", platform, facts, "local"), facts)
     if platform == "local":
-        return site
+        return Site("local")
+    site = read(choose("platforms", platform, facts, "local"), facts)
     numbering.refuse_several_starts(facts)
     if site.hosts or "hosts" in site.unknown:
         return site
@@ -80,9 +81,9 @@ def build(spec: JobSpec, facts: Facts, site: Site, device: Device) -> Topology:
     Raises ConfigError when the hosts, or the index of this node among many, are unknown, or a host
     name can't be one.
     """
-    hosts, hosts_source = _hosts(spec, facts, site)
-    origins: dict[str, Source | None] = {"hosts": hosts_source}
-    me, origins["node_rank"] = _node_rank(spec, facts, site, hosts, hosts_source)
+    hosts, me, origins = _placed(spec, facts, site)
+    hosts_source = origins["hosts"]
+    assert hosts_source
     slots, origins["slots"] = _slots(spec, site, device)
     if hosts[me].slots is not None:
         origins["slots"] = hosts_source
@@ -118,6 +119,22 @@ def build(spec: JobSpec, facts: Facts, site: Site, device: Device) -> Topology:
         user=login(facts),
         origins={field: source for field, source in origins.items() if source},
     )
+
+
+def _placed(
+    spec: JobSpec, facts: Facts, site: Site
+) -> tuple[list[HostEntry], int, dict[str, Source | None]]:
+    """Return the hosts, this node's place among them, and the origins of both."""
+    meets = meeting(spec, facts, site)
+    if meets is None:
+        hosts, source = _hosts(spec, facts, site)
+    else:
+        hosts, source = meets.hosts(), meets.source
+        spec = replace(spec, hosts=())
+        if spec.node_rank is None and site.index is None:  # any but the first, until it has called
+            return hosts, 1 if meets.index is None else meets.index, {"hosts": source}
+    me, origin = _node_rank(spec, facts, site, hosts, source)
+    return hosts, me, {"hosts": source, "node_rank": origin}
 
 
 def _interpreter(spec: JobSpec, facts: Facts) -> str:
@@ -167,7 +184,7 @@ def _unknown(id: str, site: Site, field: str) -> ConfigError:
 
 
 def _hosts(spec: JobSpec, facts: Facts, site: Site) -> tuple[list[HostEntry], Source]:
-    is_alone = spec.nodes is not None and not spec.elastic
+    is_alone = spec.count == 1
     if spec.hosts:
         hosts, source = [HostEntry.of(entry) for entry in spec.hosts], spec.source("hosts")
     elif "hosts" in site.unknown and not is_alone:
@@ -176,12 +193,12 @@ def _hosts(spec: JobSpec, facts: Facts, site: Site) -> tuple[list[HostEntry], So
         hosts, source = _named(site.hosts), _from(site, "hosts")
     else:
         name = facts.hostname or "localhost"
-        return [HostEntry(name)], Source("default", "this container's host name")
-    if is_alone and len(hosts) > 1:
+        hosts, source = [HostEntry(name)], Source("default", "this container's host name")
+    if spec.count and len(hosts) != spec.count + spec.spares:
         raise ConfigError(
-            f"EP120 nodes is 1, and several hosts are named ({spec.source('nodes')})",
-            f"{count(len(hosts), 'host')} ({source})",
-            "remove nodes, or name this host alone",
+            f"EP120 nodes is {spec.count}, and the hosts are others ({spec.source('nodes')})",
+            f"{count(len(hosts), 'host')} ({source}), spares is {spec.spares}",
+            "remove nodes, or name as many hosts",
         )
     _check_hosts(hosts, source)
     return hosts, source
@@ -255,9 +272,9 @@ def _node_rank(
     names = [host.name for host in hosts]
     if spec.node_rank is not None:
         rank, source = spec.node_rank, spec.source("node_rank")
-    elif spec.nodes and not spec.elastic:
+    elif spec.count == 1:
         return 0, spec.source("nodes")
-    elif site.index is not None:
+    elif site.index is not None and not (spec.hosts and site.platform == "local"):
         rank, source = site.index, _from(site, "node_rank")
     elif "node_rank" in site.unknown and (len(names) > 1 or not spec.hosts):
         raise _unknown("EP202", site, "node_rank")

@@ -155,17 +155,23 @@ class Clues:
 def read(platform: ModuleType, facts: Facts) -> Site:
     """Return the Site that this platform's module takes from the facts. Raises its ConfigError."""
     clues = Clues(facts)
-    getattr(platform, "read", partial(_take_variables, platform))(clues)
+    getattr(platform, "read", partial(take_variables, platform))(clues)
     clues.take("earlier", digits(clues.env.get(clues.first(*_RESTARTS), "").strip()))
     return clues.site(platform.__name__.rpartition(".")[2])
 
 
-def _take_variables(row: Any, clues: Clues) -> None:
+def take_variables(row: Any, clues: Clues) -> None:
     """Take what the variables of a platform have, which is no more than that."""
     lists = clues.first(*row.HOSTS)
     masters = names(",".join(clues.env.get(name, "") for name in row.MASTER))
     hosts = sorted(names(clues.env.get(lists, "")), key=lambda host: host not in masters)
-    clues.take_hosts(lists, row.COUNT[0], tuple(hosts))
+    counter = clues.first(*row.COUNT)
+    if not hosts and "-" not in row.MASTER:  # all nodes may call in at the master
+        nodes = clues.number(counter) or 0
+        clues.take("nodes", nodes if nodes > 1 else None, counter)
+        clues.take("leader", masters[0] if masters else None, clues.first(*row.MASTER))
+    if lists != "-":
+        clues.take_hosts(lists, counter, tuple(hosts))
     clues.take_index(clues.first(*row.INDEX))
     clues.take_slots(*row.SLOTS)
     clues.take_job(*row.JOB)

@@ -118,6 +118,10 @@ class Caller:
         self._named.pop(node.rank, None)
         self._calls[node.rank] = self._background(self._keep_calling(node))
 
+    def has_session(self, rank: int) -> bool:
+        """Return whether a worker has answered, and its session has not ended."""
+        return rank in self._sessions
+
     def stop(self) -> None:
         """Cancel all calls."""
         for call in self._calls.values():

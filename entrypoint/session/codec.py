@@ -14,7 +14,7 @@ from typing import Any
 from entrypoint.base.text import one_line
 from entrypoint.base.values import dataclass, field
 from entrypoint.base.wire import Invalid, read, to_json
-from entrypoint.job.messages import FROM_LEADER, FROM_WORKER, kind_of
+from entrypoint.job.messages import FROM_LEADER, FROM_WORKER, CalledIn, CallIn, Release, kind_of
 
 Kinds = Mapping[str, type]
 
@@ -28,7 +28,10 @@ _BANNER = 256 * 1024  # bytes that a login shell may print before its node's fir
 
 BY_WORKER: Kinds = {kind_of(message): message for message in FROM_WORKER}
 BY_LEADER: Kinds = {kind_of(message): message for message in FROM_LEADER}
-_NAMES = {message: kind for kind, message in {**BY_WORKER, **BY_LEADER}.items()}
+BY_CALLER: Kinds = {kind_of(CallIn): CallIn}
+TO_CALLER: Kinds = {kind_of(message): message for message in (CalledIn, Release)}
+_KINDS = {**BY_WORKER, **BY_LEADER, **BY_CALLER, **TO_CALLER}
+_NAMES = {message: kind for kind, message in _KINDS.items()}
 
 
 class _NotAMessage(Invalid):

@@ -25,6 +25,7 @@ from entrypoint.base.values import dataclass, field, replace
 from entrypoint.base.wire import Invalid
 from entrypoint.job import messages
 from entrypoint.session import codec
+from entrypoint.session.callin import Desk
 from entrypoint.system import proc
 from entrypoint.system.descriptors import CHUNK
 from entrypoint.system.files import RunDir
@@ -68,6 +69,7 @@ class Endpoint:
     hosts: tuple[str, ...]  # of this node's job
     log: Log
     background: Callable[[Coroutine[Any, Any, None]], object]  # runs a coroutine
+    desk: Desk | None = None  # answers nodes that call in
     _rejected: set[str] = field(default_factory=set)  # what was logged of rejected calls
     _session: _Session | None = None
     _part = b""  # of a line that announces a session
@@ -102,12 +104,16 @@ class Endpoint:
                 self.background(self._serve(_Session(int(line))))
 
     async def _serve(self, session: _Session) -> None:
-        intake = codec.Intake(codec.BY_LEADER, codec.TO_WORKER, time.monotonic(), __version__)
+        kinds = {**codec.BY_LEADER, **(codec.BY_CALLER if self.desk else {})}
+        intake = codec.Intake(kinds, codec.TO_WORKER, time.monotonic(), __version__)
         taken = False
         try:
             await session.open()
             while data := await session.reader.read(CHUNK):
                 for arrived in intake.feed(data, time.monotonic()):
+                    if self.desk and isinstance(arrived, messages.CallIn):
+                        self.desk.take(arrived, session)
+                        continue
                     if (message := self._with_hosts(arrived)) is None:
                         session.send(codec.pack(messages.HostsWanted()))
                         continue
@@ -128,6 +134,8 @@ class Endpoint:
             pass
         finally:
             session.close()
+            if self.desk:
+                self.desk.leave(session)
         if self._session is session:
             self._session = None
             self.on_lost(session.reason)
@@ -155,6 +163,11 @@ class Endpoint:
         """Send a message to the leader; without a session it is dropped."""
         if self._session is not None:
             self._session.send(codec.pack(message))
+
+    @property
+    def has_session(self) -> bool:
+        """Return whether a leader has a session here."""
+        return self._session is not None
 
     def close(self) -> None:
         if self._session is not None:

@@ -7,24 +7,29 @@ from typing import Any
 
 from entrypoint.base.errors import HostError
 from entrypoint.base.model import Facts, Node, Outcome, Plan, of_task
-from entrypoint.base.values import dataclass
-from entrypoint.job import events
+from entrypoint.base.values import dataclass, replace
+from entrypoint.job import events, messages
 from entrypoint.output.log import Callbacks
+from entrypoint.session.callin import Desk, Phone
 from entrypoint.session.endpoint import Endpoint
 from entrypoint.spec import JobSpec
 from entrypoint.spec.rules import port_blocks
-from entrypoint.system import account
+from entrypoint.system import account, keys
 from entrypoint.system.files import RunDir
-from entrypoint.system.keys import Keys
 from entrypoint.system.ports import holder, is_free
 from entrypoint.system.sshd import Sshd
+from entrypoint.system.threads import rest
+
+# Seconds between two calls of a worker that nobody calls: in the first attempt, and after it, where
+# worker-0 may be a new one.
+_CALL_AGAIN = 10.0, 2.0
 
 
 @dataclass
 class Gateway:
     """Lets the leader and MPI daemons of this job into the node, and nobody else.
 
-    `busy` is as in Endpoint. Events go to the callback `tell`.
+    `busy` and `desk` are as in Endpoint. Events go to the callback `tell`.
     """
 
     spec: JobSpec
@@ -33,6 +38,7 @@ class Gateway:
     run_dir: RunDir
     callbacks: Callbacks
     busy: Callable[[Any], str]
+    desk: Desk | None = None
     _sshd: Sshd | None = None
     # of `ssh.port: auto`, once the keys are there
     _seed = ""
@@ -47,17 +53,18 @@ class Gateway:
             self._topology.hosts,
             self.callbacks.log,
             self.callbacks.background,
+            self.desk,
         )
 
-    async def open(self, keys: Keys) -> None:
+    async def open(self, own: keys.Keys) -> None:
         """Write the keys, open the control endpoint and start sshd.
 
         Raises EntrypointError if one of them is not possible here.
         """
-        self._seed = f"{keys.client_public} {self._topology.job_id}"
+        self._seed = f"{own.client_public} {self._topology.job_id}"
         this = self._topology.this
         planned = {file.name: file for file in self.draft.files}
-        for name, content in keys.files().items():
+        for name, content in own.files().items():
             if name in planned:
                 self.run_dir.write(name, content, 0o600)
         for name, content in account.files(self.facts).items():
@@ -85,6 +92,31 @@ class Gateway:
         self.callbacks.background(
             self._sshd.watch(lambda why: self._tell(events.Faulted(Outcome(HostError.status, why))))
         )
+
+    def located(self, node: Node) -> Node:
+        """Return the node with the port of its sshd, and its present address."""
+        node = self.desk.located(node) if self.desk else node
+        return replace(node, ssh_port=self.port(node))
+
+    def know(self, is_here: Callable[[int], bool]) -> None:
+        """Nodes that call in again are answered by who of them `is_here`."""
+        if self.desk:
+            self.desk.is_here = is_here
+
+    async def call_in_again(self) -> None:
+        """While no leader calls, tell worker-0 where this node is: it may have started again, and
+        know nobody."""
+        topology = self._topology
+        leader = self.located(replace(topology.leader, address=topology.call_in))
+        phone = Phone(self.spec, self.facts, topology, leader)
+        phone.open(keys.load(self.spec, replace(topology, me=0)), self.run_dir)
+        call = messages.CallIn(topology.this.host, topology.me)
+        while True:
+            await rest(_CALL_AGAIN[topology.history.attempt > 1] + len(topology.nodes) / 1000)
+            if not self._endpoint.has_session:
+                answer = await phone.call(call)
+                if isinstance(answer, messages.Release):
+                    self._tell(events.Faulted(Outcome(**vars(answer))))
 
     def port(self, node: Node) -> int:
         """Return the port of a node's sshd, once this node is open."""
@@ -116,7 +148,10 @@ class Gateway:
             self._tell(events.SessionLost(0, why))
 
     def _on_sshd_line(self, line: str) -> None:
-        if not self._topology.is_leader and ("[preauth]" in line or line.startswith("Failed ")):
+        awaits = self.desk and not self.desk.hosts
+        if (awaits or not self._topology.is_leader) and (
+            "[preauth]" in line or line.startswith("Failed ")
+        ):
             self._tell(
                 events.Unreachable(0, "someone called, not with this job's keys: another secret?")
             )

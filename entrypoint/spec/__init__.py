@@ -7,6 +7,7 @@ from entrypoint.spec.former import for_launcher
 from entrypoint.spec.jobspec import JobSpec
 from entrypoint.spec.loading import Override, letters_of, load, removed
 from entrypoint.spec.rules import (
+    CALL_IN,
     JOB_NAME,
     MAX_NODES,
     MAX_SLOTS,

@@ -14,6 +14,7 @@ from entrypoint.base.values import dataclass, field
 from entrypoint.spec.logs import LogsSpec
 from entrypoint.spec.rules import (
     ADDRESS,
+    CALL_IN,
     INTERFACE,
     JOB_NAME,
     MAX_NODES,
@@ -33,8 +34,7 @@ Count = Annotated[int, Rule(ge=0)]
 NonNegative = Annotated[float, Rule(ge=0)]
 Positive = Annotated[float, Rule(gt=0)]
 Path = Annotated[str, PATH]
-_ALONE = "1"  # of `nodes`: this node is the only one
-_NODES = r"^(1|[1-9]\d{0,4}:[1-9]\d{0,4})$"
+_NODES = r"^[1-9]\d{0,4}(:[1-9]\d{0,4})?$"
 _LONGEST_LINE = 200  # characters of `stall.line`
 
 
@@ -180,16 +180,6 @@ def _check_line(text: str) -> tuple[str, str] | None:
     is_example = new != text and new.count("{step}") == 1 and not set(new) & set("\\()[]*+?|^$")
     hint = f"write {{step}} where the number is, such as `{new if is_example else 'step {step}/'}`"
     return "not a text with {step} in it: a regular expression is not allowed", hint
-
-
-def _check_nodes(text: str) -> tuple[str, str] | None:
-    if re.fullmatch(_NODES, text):
-        return None
-    summary = "a pair of numbers such as 2:4, or 1 for this node alone, is needed"
-    hint = "write for example 2:4"
-    if re.fullmatch(r"[0-9]{1,5}", text):
-        hint = "remove it: a job has as many nodes as `hosts` or its platform name"
-    return summary, hint
 
 
 @dataclass(frozen=True)
@@ -398,11 +388,12 @@ class JobSpec:
     device: The device that the ranks compute on; recognised by its files in /dev if not given.
     hosts: Host names of all nodes in rank order, worker-0 first; `NAME=ADDRESS` if DNS does not
       know the name, `NAME:SLOTS` or `NAME:SLOTS=ADDRESS` if a node has other slots than the rest.
+      `call-in`: worker-0 learns them as they log in to it, at MASTER_ADDR or `call-in=ADDRESS`.
     nodes:
       Minimum and maximum number of nodes of an elastic job under torchrun, such as `2:4`; `hosts`
       names the maximum. The job starts with the minimum, continues while as many are left, and
       accepts nodes that start later. `1` says that this node trains alone, whatever variables of
-      an unknown platform say.
+      an unknown platform say. Another number counts the nodes that call in, without `spares`.
     spares: Number of standby nodes, taken from the end of `hosts`. One takes the place of a node
       that is lost or keeps failing when the job boots again (`restarts`).
     node_rank: Index of this node in `hosts`; found by this container's host name if not given.
@@ -441,10 +432,10 @@ class JobSpec:
     env: Mapping[str, str] = field(default_factory=dict)
     platform: Annotated[str | None, adapter("platforms"), "--platform"] = None
     device: Annotated[str | None, adapter("devices"), "--device"] = None
-    hosts: Annotated[tuple[str, ...], "--hosts"] = ()
-    nodes: Annotated[
-        str | None, Rule("pair of numbers such as 2:4", pattern=_NODES, check=_check_nodes)
-    ] = None
+    hosts: Annotated[tuple[str, ...], Rule(word=CALL_IN), "--hosts"] = ()
+    nodes: Annotated[str | None, Rule("number, or pair of numbers such as 2:4", pattern=_NODES)] = (
+        None
+    )
     spares: Annotated[Count, "--spares"] = 0
     node_rank: Annotated[Count | None, "--node-rank", "MY_TASK_INDEX"] = None
     slots: Annotated[int | None, Rule(ge=1, le=MAX_SLOTS), "--slots", "MY_MPI_SLOTS"] = None
@@ -510,7 +501,12 @@ class JobSpec:
     @property
     def elastic(self) -> str | None:
         """Minimum and maximum number of nodes, as MIN:MAX; None if the job is not elastic."""
-        return None if self.nodes == _ALONE else self.nodes
+        return self.nodes if ":" in (self.nodes or "") else None
+
+    @property
+    def count(self) -> int:
+        """The number of nodes, if `nodes` is one number; otherwise 0."""
+        return 0 if self.elastic else int(self.nodes or 0)
 
     def calls(self, nodes: int) -> bool:
         """Return whether so many nodes call each other, for which they need a secret."""
@@ -519,7 +515,7 @@ class JobSpec:
     def slots_of(self, rank: int) -> int | None:
         """Return the slots of a node from its entry of `hosts`, or from `slots`; None if neither is
         set."""
-        slots = HostEntry.of(self.hosts[rank]).slots if self.hosts else None
+        slots = HostEntry.of(self.hosts[rank]).slots if rank < len(self.hosts) else None
         return self.slots if slots is None else int(slots)
 
     @property

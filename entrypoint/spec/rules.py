@@ -22,6 +22,7 @@ JOB_NAME = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
 VARIABLE = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 # Far more than was ever tried; a larger number is a typing error.
 MAX_NODES = 16384
+CALL_IN = "call-in"  # instead of hosts: the nodes log in to worker-0
 MAX_SLOTS = 4096
 FEWEST_PORTS = 16  # in a range from which ports are chosen: two blocks of the largest size
 # platforms' variables at the beginning of boot commands, with or without a shell
@@ -121,6 +122,8 @@ def _value(field: FieldInfo, item: Item, report: ProblemList) -> Any:
     path = field.path
     if field.kind == "text":
         return _text(item, path, report, field.needs)
+    if path == "hosts" and isinstance(raw, str) and HostEntry.of(raw).name == CALL_IN:
+        raw = [item]
     if field.kind == "list" and isinstance(raw, list):
         texts = [_text(entry, f"{path}.{i}", report) for i, entry in enumerate(raw)]
         hosts_are_valid = path != "hosts" or _hosts(raw, report)
@@ -228,7 +231,10 @@ def _hosts(items: list[Item], report: ProblemList) -> bool:
             continue
         entry = HostEntry.of(item.value)
         before = first.setdefault(entry.name.lower(), i)
-        if problem := check_host(entry.name):
+        if entry.name == CALL_IN and (len(items) > 1 or entry.slots):
+            summary = f"{CALL_IN} stands alone: nodes that call in are not named"
+            hint = f"write hosts: {CALL_IN}, or {CALL_IN}=ADDRESS with the address of worker-0"
+        elif problem := check_host(entry.name):
             summary = f"not a host name: {problem}"
             hint = "rename the host, or write NAME=ADDRESS"
         elif entry.slots is not None and not 1 <= (digits(entry.slots) or 0) <= MAX_SLOTS:

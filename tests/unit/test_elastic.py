@@ -54,15 +54,8 @@ def test_without_nodes_all_are_needed() -> None:
         ("nodes: 2:3", "nodes: EP120 the maximum must equal the number of hosts | 3, with 4 hosts"),
         ("nodes: 5:4", "nodes: EP120 the minimum is greater than the maximum | 5:4 | write 4:5"),
         ("nodes: 2:4\ntorch: {rdzv_backend: static}", "nodes: EP120 a static rendezvous has a fixed number of nodes"),
-        ("nodes: 4", "nodes: EP100 a pair of numbers such as 2:4, or 1 for this node alone, is needed"),
-        (
-            "nodes: two",
-            (
-                'nodes: EP100 a pair of numbers such as 2:4, or 1 for this node alone, is needed'
-                ' | "two" | write for example 2:4'
-            ),
-        ),
-        ("nodes: [2, 4]", "nodes: EP100 a pair of numbers such as 2:4 is needed"),
+        ("nodes: two", 'nodes: EP100 a number, or pair of numbers such as 2:4 is needed | "two"'),
+        ("nodes: [2, 4]", "nodes: EP100 a number, or pair of numbers such as 2:4 is needed"),
     ],
 )  # fmt: skip
 def test_what_is_refused(text: str, says: str) -> None:

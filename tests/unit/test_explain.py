@@ -36,7 +36,8 @@ PASSED_ON = {
     "job/launch.py": ["self._lost"],
     "job/worker.py": ["*wrong", "**vars(message)"],
     "features/netcheck/coordinator.py": ["message"],  # all is well
-    "session/gateway.py": ["why"],  # sshd's failure
+    "session/gateway.py": ["why", "**vars(answer)"],  # sshd's failure; worker-0's word
+    "session/assemble.py": ["**vars(answer)"],
     "session/calls.py": ["f'{node.name}: {answer.summary}'"],
     "job/answer.py": ["*answer.not_ready"],
     "job/failure.py": ["f'{id}{end.reason}'"],

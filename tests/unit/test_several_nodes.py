@@ -148,9 +148,10 @@ DLC = {"MASTER_ADDR": "dlc1abc-master-0", "MASTER_PORT": "23456", "WORLD_SIZE": 
 
 
 def test_what_is_said() -> None:
-    """The error shows the variables, and the two ways out of it"""
+    """The error shows the variables, and the two ways out of it; with torch's own the nodes call in"""
+    assert found(DLC).call_in == "dlc1abc-master-0"
     with pytest.raises(ConfigError) as caught:
-        found(DLC)
+        found(DLC, "roll_call: none")
     assert str(caught.value) == (
         "EP201 the environment describes several nodes, and nothing names the hosts | WORLD_SIZE is"
         " '2', RANK is '1', MASTER_ADDR is 'dlc1abc-master-0' | set ENTRYPOINT_HOSTS to all nodes,"
@@ -174,7 +175,7 @@ def test_one_node_is_said() -> None:
         ("", {"SKYPILOT_NODE_RANK": "0", "SKYPILOT_NODE_IPS": "10.0.0.1\n10.0.0.2"}),
     ):
         with pytest.raises(
-            ConfigError, match=r"EP120 nodes is 1, and several hosts are named .* 2 hosts"
+            ConfigError, match=r"EP120 nodes is 1, and the hosts are others .* 2 hosts"
         ):
             found(env, f"{text}nodes: 1")
 

@@ -34,7 +34,8 @@ def test_each_message_is_in_the_table() -> None:
         for each in vars(messages).values()
         if isinstance(each, type) and each.__module__ == messages.__name__
     }
-    assert classes == {*messages.FROM_WORKER, *messages.FROM_LEADER}
+    before = {messages.CallIn, messages.CalledIn}
+    assert classes == {*messages.FROM_WORKER, *messages.FROM_LEADER, *before}
     assert set(SAMPLES) == {*messages.FROM_WORKER, *messages.FROM_LEADER}
 
 

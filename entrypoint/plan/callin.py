@@ -1,0 +1,105 @@
+"""Nodes that call in, since nothing names the hosts: their meeting point, and their list.
+
+Worker-0 has an address that all others are told, and learns of each as it logs in. From then on the
+hosts are known, as those of any other job.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from entrypoint.base.errors import ConfigError
+from entrypoint.base.interfaces import ip
+from entrypoint.base.model import Facts, Site, Source
+from entrypoint.base.values import dataclass
+from entrypoint.plan.numbering import is_own
+from entrypoint.platforms._clues import by_number
+from entrypoint.spec import CALL_IN, HostEntry, JobSpec, check_host
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """The meeting point of nodes that call in, and what this node was told of them and itself."""
+
+    leader: str  # the address of worker-0; its own name on a worker-0 that nothing names
+    nodes: int  # spares included
+    index: int | None  # of this node; None if it follows from the names
+
+    @property
+    def source(self) -> Source:
+        """The source of the hosts."""
+        return Source("call-in", self.leader)
+
+    def hosts(self) -> list[HostEntry]:
+        """Return the hosts as far as they are known before anybody has called."""
+        others = (HostEntry(f"{CALL_IN}-{rank}") for rank in range(1, self.nodes))
+        if ip(self.leader):
+            return [HostEntry("worker-0", address=self.leader), *others]
+        return [HostEntry(self.leader), *others]
+
+
+@dataclass(frozen=True)
+class Place:
+    """A node that has called in: its index, if it was given one; its host name and its address."""
+
+    index: int | None
+    name: str
+    address: str
+
+
+def meeting(spec: JobSpec, facts: Facts, site: Site) -> Meeting | None:
+    """Return where the nodes of this job call in; None if its hosts are named, or it has one node.
+
+    Raises ConfigError if they are to call in, and it is not known where, or how many there are.
+    """
+    asked = HostEntry.of(spec.hosts[0]) if spec.hosts else HostEntry("")
+    is_asked = asked.name == CALL_IN
+    nodes = (spec.count or site.nodes) + spec.spares
+    if not is_asked and (spec.hosts or site.hosts or spec.elastic or spec.roll_call == "none"):
+        return None
+    index = site.index if spec.node_rank is None else spec.node_rank
+    leader = asked.address or site.leader
+    if index is None and leader and is_own(leader, facts):
+        index = 0
+    if not leader and index == 0:
+        leader = facts.hostname
+    if nodes > 1 and leader and (is_asked or site.leader or site.nodes):
+        return Meeting(leader, nodes, index)
+    if is_asked:
+        raise _unknown(spec, nodes, leader)
+    return None
+
+
+def _unknown(spec: JobSpec, nodes: int, leader: str) -> ConfigError:
+    if leader:
+        return ConfigError(
+            f"EP201 hosts is {CALL_IN}, and the number of nodes is not known",
+            f"nodes is {spec.nodes or 'not set'}, spares is {spec.spares}",
+            "set nodes to their number, such as 4 (ENTRYPOINT_NODES=4)",
+        )
+    return ConfigError(
+        f"EP201 hosts is {CALL_IN}, and nothing names worker-0",
+        "MASTER_ADDR is unset, and so is this node's index",
+        f"set MASTER_ADDR, or ENTRYPOINT_HOSTS={CALL_IN}=ADDRESS, to the address of worker-0",
+    )
+
+
+def places(callers: list[Place]) -> list[Place]:
+    """Return all nodes in rank order: those that were given an index have it; the others follow in
+    the order of their names."""
+    given = {place.index: place for place in callers}
+    named = (place for place in callers if place.index is None)
+    others = iter(sorted(named, key=lambda place: by_number(place.name)))
+    return [given[rank] if rank in given else next(others) for rank in range(len(callers))]
+
+
+def names(places: list[Place]) -> list[str]:
+    """Return the hosts' names: their own, or `node-1` of a node whose own cannot be one, or is
+    another one's, too."""
+    uses = Counter(place.name.lower() for place in places)
+    return [
+        f"node-{rank}"
+        if check_host(place.name) or ip(place.name) or uses[place.name.lower()] > 1
+        else place.name
+        for rank, place in enumerate(places)
+    ]

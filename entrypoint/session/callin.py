@@ -1,0 +1,198 @@
+"""Nodes that call in: each logs in to worker-0 by ssh, says which node it is, and is answered with
+the list of all.
+
+The login proves the job's secret on both sides, as the roll call's does. A session stays open until
+the list is complete, so worker-0 knows which callers are alive.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Callable
+from typing import Any
+
+from entrypoint.base.errors import ConfigError
+from entrypoint.base.model import Facts, Node, Outcome, Topology
+from entrypoint.base.text import count, one_line
+from entrypoint.base.values import replace
+from entrypoint.base.wire import Invalid
+from entrypoint.job.messages import CalledIn, CallIn, Release
+from entrypoint.plan.callin import Place, names, places
+from entrypoint.plan.files import client_config
+from entrypoint.session import codec
+from entrypoint.spec import JobSpec
+from entrypoint.system import account, children
+from entrypoint.system.descriptors import CHUNK
+from entrypoint.system.files import RunDir
+from entrypoint.system.keys import Keys
+
+_REASON = 300  # characters of what ssh prints
+
+
+class Desk:
+    """Worker-0's side: the nodes that have called in, and once all have, the place of each."""
+
+    # Called with the number of callers; and with the outcome if they cannot be of one job.
+    changed: Callable[[int], None] = staticmethod(lambda callers: None)
+    failed: Callable[[Outcome], None] = staticmethod(lambda outcome: None)
+    # Returns whether a node has a session of the roll call.
+    is_here: Callable[[int], bool] = staticmethod(lambda rank: False)
+
+    def __init__(self, topology: Topology) -> None:
+        self._topology = topology
+        self._callers: dict[Any, Place] = {}  # by their sessions
+        self.hosts: tuple[tuple[str, str], ...] = ()  # name and address of each, in rank order
+        self.complete = asyncio.Event()
+        self.empty = asyncio.Event()
+
+    @classmethod
+    def of(cls, topology: Topology) -> Desk | None:
+        """Return the desk of worker-0 whose nodes have called in: one that starts again does so
+        again. None on other nodes."""
+        if not (topology.call_in and topology.is_leader):
+            return None
+        desk = cls(topology)
+        desk.hosts = tuple((node.host, node.address or "") for node in topology.nodes)
+        return desk
+
+    def located(self, node: Node) -> Node:
+        """Return the node with its present address."""
+        return replace(node, address=self.hosts[node.rank][1] or None)
+
+    @property
+    def callers(self) -> list[str]:
+        """The host names of those that wait for the list."""
+        return [place.name for place in self._callers.values()]
+
+    def take(self, call: CallIn, session: Any) -> None:
+        """A node calls. It is answered now, or once the list is complete."""
+        place = Place(call.index, call.name, session.caller)
+        own = Place(0, self._topology.this.host, "")
+        if self.hosts:
+            self._answer_late(place, session)
+        elif (place.index or 0) >= len(self._topology.nodes):
+            self._refuse(session, self._beyond(place))
+        elif (place.index, place.name) != (0, own.name):  # or it calls itself
+            self._enter(place, own, session)
+
+    def _enter(self, place: Place, own: Place, session: Any) -> None:
+        # a node that starts again may be here before the end of its old session
+        self._callers = {other: it for other, it in self._callers.items() if it != place}
+        for rival in (own, *self._callers.values()):
+            if rival.index == place.index is not None:
+                self._refuse(session, two := _two(rival, place))
+                self.failed(two.outcome)
+                return
+        self._callers[session] = place
+        self.changed(len(self._callers))
+        if len(self._callers) < len(self._topology.nodes) - 1:
+            return
+        ordered = places([own, *self._callers.values()])
+        self.hosts = tuple(
+            (name, ordered[rank].address) for rank, name in enumerate(names(ordered))
+        )
+        for caller, it in self._callers.items():
+            caller.send(codec.pack(CalledIn(self.hosts, ordered.index(it))))
+        self.complete.set()
+
+    def leave(self, session: Any) -> None:
+        """A session has ended."""
+        if self._callers.pop(session, None):
+            self.changed(len(self._callers))
+        if not self._callers:
+            self.empty.set()
+
+    def end(self, outcome: Outcome) -> None:
+        """No list will be complete: all callers end with this outcome."""
+        for session in self._callers:
+            session.send(codec.pack(Release(**vars(outcome))))
+
+    def _answer_late(self, place: Place, session: Any) -> None:
+        """Answer a node that starts again, maybe elsewhere; it keeps its place."""
+        named = [rank for rank, (name, _) in enumerate(self.hosts) if name == place.name]
+        named += [rank for rank, (_, at) in enumerate(self.hosts) if at == place.address]
+        rank = place.index if place.index is not None else next(iter(named), len(self.hosts))
+        if rank >= len(self.hosts):
+            self._refuse(session, self._beyond(place))
+            return
+        known = Place(rank, *self.hosts[rank])
+        if known.address != place.address:
+            if rank == 0 or self.is_here(rank):
+                self._refuse(session, _two(known, place))
+                return
+            now = (known.name, place.address)
+            self.hosts = (*self.hosts[:rank], now, *self.hosts[rank + 1 :])
+        session.send(codec.pack(CalledIn(self.hosts, rank)))
+
+    def _refuse(self, session: Any, error: ConfigError) -> None:
+        session.send(codec.pack(Release(**vars(error.outcome))))
+
+    def _beyond(self, place: Place) -> ConfigError:
+        nodes = count(len(self._topology.nodes), "node")
+        number = "" if place.index is None else f" with index {place.index}"
+        return ConfigError(
+            "EP203 this node is beyond the last node of the job",
+            f"{place.name} at {place.address}{number}; {nodes}, spares included",
+            "count from 0, or set nodes and spares to the number of nodes that start",
+        )
+
+
+def _two(one: Place, other: Place) -> ConfigError:
+    seen = " and ".join(f"{it.name} at {it.address}".removesuffix(" at ") for it in (one, other))
+    return ConfigError(
+        f"EP504 two nodes have index {one.index}",
+        seen,
+        "give each node an index of its own, and only worker-0 the address of worker-0",
+    )
+
+
+class Phone:
+    """A worker's side: calls worker-0 by the ssh client, a process that ends after each call, so
+    that no client stays in memory."""
+
+    def __init__(self, spec: JobSpec, facts: Facts, topology: Topology, leader: Node) -> None:
+        """`leader`: worker-0, with its address and port."""
+        self._config = client_config(spec, topology, leader)
+        self._argv = (
+            facts.programs.get("ssh", "ssh"), "-F", f"{topology.run_dir}/ssh_config", leader.host
+        )  # fmt: skip
+        self._facts = facts
+
+    def open(self, keys: Keys, run_dir: RunDir) -> None:
+        """Write the client's files. `keys`: also those of a client."""
+        files = {name: keys.files()[name] for name in ("client_key", "known_hosts")}
+        files |= {self._config.name: self._config.text, **account.files(self._facts)}
+        for name, content in files.items():
+            run_dir.write(name, content, 0o600)
+        self._env = {**self._facts.env, **account.variables(self._facts, run_dir.path)}
+
+    async def call(self, call: CallIn) -> CalledIn | Release | str:
+        """Call once. Return the answer, or why there is none."""
+        pipe = asyncio.subprocess.PIPE
+        process = await children.start(self._argv, self._env, stdin=pipe, stdout=pipe, stderr=pipe)
+        try:
+            return await self._answer(process, call)
+        finally:
+            if process.returncode is None:
+                # not process.kill(), which may take the status from asyncio's own wait
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process.pid, signal.SIGKILL)
+                await process.wait()
+
+    async def _answer(self, process: Any, call: CallIn) -> CalledIn | Release | str:
+        intake = codec.Intake(codec.TO_CALLER, codec.TO_WORKER, time.monotonic())
+        process.stdin.write(codec.pack(call))
+        try:
+            while data := await process.stdout.read(CHUNK):
+                if arrived := intake.feed(data, time.monotonic()):
+                    answer: CalledIn | Release = arrived[0]
+                    return answer
+        except Invalid as error:
+            return f"it sent an invalid message: {error}"
+        await process.wait()
+        lines = (await process.stderr.read()).decode(errors="replace").strip().splitlines()
+        return one_line(lines[-1], _REASON) if lines else "it closed the session"

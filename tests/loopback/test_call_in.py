@@ -1,0 +1,86 @@
+"""Nodes that know only the address of worker-0: they log in to it, and get the list of all.
+
+Each has a network namespace and a host name of its own.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from tests.cluster import SECRET, Cluster, Make
+from tests.waits import until
+
+Spaces = Callable[..., list[str]]
+SUM = (
+    "import os; from mpi4py import MPI;"
+    " os.write(1, b'sum %d\\n' % MPI.COMM_WORLD.allreduce(1 + MPI.COMM_WORLD.rank))"
+)
+TWO = {"MASTER_ADDR": "10.77.0.1", "NNODES": "2"}
+
+
+def start(job: Cluster, space: str, rank: int, *command: str, **env: str) -> None:
+    """Start a node whose host name is `gpu-RANK`."""
+    named = f'hostname gpu-{rank}; mount --bind "$0" /etc/hosts; exec "$@"'
+    hosts = job.folder / f"hosts-{rank}"
+    hosts.write_text(f"10.77.0.{rank + 1} gpu-{rank}\n")
+    words = ("unshare", "--uts", "--mount", "sh", "-c", named, str(hosts))
+    run = (sys.executable, "-m", "entrypoint", "run", "--launcher", "mpirun", "--", *command)
+    unset = dict.fromkeys(("ENTRYPOINT_HOSTS", "ENTRYPOINT_NODE_RANK"), "(unset)")
+    argv = ("ip", "netns", "exec", space, *words, *run)
+    job.start(rank, argv=argv, env={**unset, **TWO, **env})
+
+
+@pytest.mark.promise("nodes that know the address of worker-0 alone find each other")
+@pytest.mark.parametrize("ranks", [{}, {0: "0", 1: "1"}], ids=["by names", "by index"])
+def test_nodes_call_in(cluster: Make, spaces: Spaces, ranks: dict[int, str]) -> None:
+    job, places = cluster(2, slots=1), spaces(0)
+    for rank in (1, 0):
+        index = {"NODE_RANK": ranks[rank]} if ranks else {}
+        start(job, places[rank], rank, sys.executable, "-c", SUM, **index)
+    assert job.ends() == {0: 0, 1: 0}, job.both()
+    assert job.out(0) == "sum 3\n" * 2
+    assert "all 2 nodes have called in; this is worker-1 (gpu-1)" in job.err(1)
+    assert job.survivors() == []
+
+
+@pytest.mark.control("nodes that know the address of worker-0 alone find each other")
+@pytest.mark.parametrize(
+    ("second", "ends", "says"),
+    [
+        ({"NODE_RANK": "0"}, {0: 78, 1: 78}, "EP504 two nodes have index 0 | gpu-0 and gpu-1 at"),
+        ({"ENTRYPOINT_SECRET": SECRET[::-1]}, {0: 69, 1: 77}, "EP503 worker-0 at 10.77.0.1 does"),
+        ({"MASTER_ADDR": "10.77.0.9"}, {0: 69, 1: 69}, "EP501 worker-0 at 10.77.0.9 could not"),
+        ({"ENTRYPOINT_SECRET": ""}, {0: 69, 1: 78}, "EP300 no secret configured (required for 2"),
+    ],
+)
+def test_no_list(
+    cluster: Make, spaces: Spaces, second: dict[str, str], ends: dict[int, int], says: str
+) -> None:
+    job, places = cluster(2, slots=1), spaces(0)
+    start(job, places[0], 0, "true", NODE_RANK="0", ENTRYPOINT_TIMEOUTS_PEERS="14")
+    start(job, places[1], 1, "true", **{"ENTRYPOINT_TIMEOUTS_PEERS": "13", **second})
+    assert job.ends() == ends, job.both()
+    assert says in job.err(1), job.both()
+    assert job.survivors() == []
+
+
+@pytest.mark.promise("a node that starts again calls in again, worker-0 too")
+@pytest.mark.parametrize("lost", [0, 1])
+def test_a_node_starts_again(cluster: Make, spaces: Spaces, lost: int) -> None:
+    job, places = cluster(2, slots=1), spaces(0)
+    script = (
+        'echo "attempt $ENTRYPOINT_ATTEMPT of $RANK"; [ "$ENTRYPOINT_ATTEMPT" = 2 ] || sleep 600'
+    )
+    restarts = {"ENTRYPOINT_RESTARTS": "1"}
+    for rank in (1, 0):
+        start(job, places[rank], rank, "sh", "-c", script, **restarts)
+    until(lambda: job.out(0).count("attempt 1") == 2, "both ranks run")
+    job.signal(lost, signal.SIGKILL)
+    job.processes[lost].wait()
+    start(job, places[lost], lost, "sh", "-c", script, **restarts)
+    assert job.ends() == {0: 0, 1: 0}, job.both()
+    assert job.out(0).count("attempt 2") == 2, job.both()

@@ -1,0 +1,55 @@
+"""Nodes that call in: the desk of worker-0, without sshd."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import yaml
+
+from entrypoint.job.messages import CalledIn, CallIn
+from entrypoint.plan import locate
+from entrypoint.session import codec
+from entrypoint.session.callin import Desk
+from entrypoint.spec import load
+from tests import TREE
+from tests.unit.plans import facts
+
+CASES = yaml.safe_load((TREE / "tests/tables/callin.yaml").read_text("utf-8"))
+ENV = {"MASTER_ADDR": "gpu-0", "NODE_RANK": "0"}
+
+
+class Session:
+    """A caller's session, and what was sent to it."""
+
+    def __init__(self, name: str, caller: str, answers: list[str]) -> None:
+        self.name, self.caller, self.answers = name, caller, answers
+
+    def send(self, line: bytes) -> None:
+        (answer,) = codec.Intake(codec.TO_CALLER, codec.TO_WORKER, 0.0).feed(line, 0.0)
+        is_list = isinstance(answer, CalledIn)
+        text = f"list {answer.index}" if is_list else answer.reason.split()[0]
+        self.answers.append(f"{self.name} {text}")
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
+def test_the_desk(case: dict[str, Any]) -> None:
+    spec = load(f"nodes: {case['nodes']}", "job.yaml", {}, {})
+    desk = Desk(locate(spec, facts(ENV, hostname="gpu-0")))
+    failed: list[str] = []
+    desk.failed = lambda outcome: failed.append(outcome.reason)
+    answers: list[str] = []
+    sessions: dict[str, Session] = {}
+    for event in case["events"]:
+        kind, name, *more = event.replace('"', "").split()
+        if kind == "call":
+            sessions[name] = Session(name, more[1], answers)
+            desk.take(CallIn(name, None if more[0] == "-" else int(more[0])), sessions[name])
+        elif kind == "leave":
+            desk.leave(sessions[name])
+        else:
+            desk.is_here = int(name).__eq__
+    hosts = [f"{name} {address}".strip() for name, address in desk.hosts]
+    assert answers == case.get("answers", answers)
+    assert hosts == case.get("hosts", hosts)
+    assert [reason.rpartition(" | ")[0] for reason in failed] == case.get("failed", [])
