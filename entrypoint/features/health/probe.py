@@ -9,35 +9,17 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, partial
-from typing import Annotated, Any, TypeVar
+from typing import Any, TypeVar
 
 from entrypoint.base.model import Facts, Finding, Node, NodeReport, Plan
 from entrypoint.base.values import dataclass
-from entrypoint.base.wire import Length, Range
 from entrypoint.spec import JobSpec
 
 _ONE_IMAGE = "start all nodes from one image, by its digest"
 _P = TypeVar("_P", bound="Probe")
-_T = TypeVar("_T")
-_MOST = 1 << 62
-
-# The kinds of fields of a probe, with their limits: what a node reads travels to worker-0.
-String = Annotated[str, Length(500)]
-Strings = Annotated[tuple[String, ...], Length(64)]
-Number = Annotated[int, Range(-_MOST, _MOST)] | None
-Decimal = Annotated[float, Range(-_MOST, _MOST)] | None
-Rows = Annotated[tuple[_T, ...], Length(300)]
 
 Fields = dict[str, Any]  # of one or several classes
 Findings = Iterator[Finding]
-
-
-@dataclass(frozen=True)
-class Named:
-    """A name and what belongs to it."""
-
-    name: String = ""
-    value: String = ""
 
 
 @dataclass(frozen=True)

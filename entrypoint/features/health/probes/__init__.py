@@ -12,13 +12,14 @@ from entrypoint.base.model import Finding
 from entrypoint.base.text import from_json
 from entrypoint.base.values import replace
 from entrypoint.base.wire import read, to_json
-from entrypoint.features.health.probe import Fields, Inputs, Named, NodeView, Probe
+from entrypoint.features.health.probe import Fields, Inputs, NodeView, Probe
 from entrypoint.features.health.probes import (  # noqa: F401  # they define all probes
     accelerators,
     container,
     image,
     network,
 )
+from entrypoint.features.health.reading import Named
 from entrypoint.system.threads import in_thread
 
 PROBES = tuple(Probe.__subclasses__())  # in the order in which their modules define them

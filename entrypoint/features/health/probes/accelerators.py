@@ -10,18 +10,9 @@ from collections.abc import Callable, Mapping
 
 from entrypoint.base.values import dataclass
 from entrypoint.features.health import cards
-from entrypoint.features.health.probe import (
-    Fields,
-    Findings,
-    Inputs,
-    Named,
-    NodeView,
-    Number,
-    Probe,
-    Rows,
-    String,
-)
+from entrypoint.features.health.probe import Fields, Findings, Inputs, NodeView, Probe
 from entrypoint.features.health.probes.image import Libraries
+from entrypoint.features.health.reading import Named, Number, Rows, String
 from entrypoint.system import smi
 from entrypoint.system.smi import Card
 

@@ -8,18 +8,9 @@ import resource
 
 from entrypoint.base.text import size
 from entrypoint.base.values import dataclass
-from entrypoint.features.health.probe import (
-    Decimal,
-    Fields,
-    Findings,
-    Inputs,
-    NodeView,
-    Number,
-    Probe,
-    Rows,
-    String,
-)
+from entrypoint.features.health.probe import Fields, Findings, Inputs, NodeView, Probe
 from entrypoint.features.health.probes.accelerators import Accelerators
+from entrypoint.features.health.reading import Decimal, Number, Rows, String
 from entrypoint.plan import limits
 from entrypoint.plan.limits import RUN_DIR, UNLIMITED
 from entrypoint.system import cgroups, preflight, proc

@@ -15,19 +15,8 @@ from entrypoint.base.render import TEMPLATES
 from entrypoint.base.secret import hides, masked
 from entrypoint.base.tables import table
 from entrypoint.base.values import dataclass
-from entrypoint.features.health.probe import (
-    Decimal,
-    Fields,
-    Findings,
-    Inputs,
-    Named,
-    NodeView,
-    Number,
-    Probe,
-    Rows,
-    String,
-    Strings,
-)
+from entrypoint.features.health.probe import Fields, Findings, Inputs, NodeView, Probe
+from entrypoint.features.health.reading import Decimal, Named, Number, Rows, String, Strings
 from entrypoint.plan import environment
 from entrypoint.spec import fields
 from entrypoint.system import checks

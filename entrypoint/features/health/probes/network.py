@@ -15,19 +15,9 @@ from statistics import median
 from entrypoint.base.model import Topology
 from entrypoint.base.text import digits
 from entrypoint.base.values import dataclass
-from entrypoint.features.health.probe import (
-    Fields,
-    Findings,
-    Inputs,
-    Named,
-    NodeView,
-    Number,
-    Probe,
-    Rows,
-    String,
-    Strings,
-)
+from entrypoint.features.health.probe import Fields, Findings, Inputs, NodeView, Probe
 from entrypoint.features.health.probes.container import LockedMemory
+from entrypoint.features.health.reading import Named, Number, Rows, String, Strings
 from entrypoint.plan.limits import CLOCKS_OF_CHECK, clocks_apart
 from entrypoint.system import network
 from entrypoint.system.preflight import ROOT
