@@ -50,9 +50,11 @@ class Contact:
         self._silence(now)
         self.heard = heartbeat.forgiven(self.heard, self._due, now)
         interval = heartbeat.interval(self.limit, self._nodes)
-        silent = now - self.heard
-        self._due = now + min(interval, max(0.1, self.patience - silent))
-        return silent, self._due
+        # Most looks find a leader that has spoken since the last one: the next is due when it has
+        # been silent for the timeout, and then once in an interval.
+        late = max(now + interval, self.heard + self.limit)
+        self._due = max(now + 0.1, min(late, self.heard + self.patience))
+        return now - self.heard, self._due
 
     def _silence(self, now: float) -> None:
         self.was_silent |= self.is_connected and now - self.heard > _NEARLY * self.limit

@@ -23,7 +23,6 @@ from entrypoint.ranks.reaper import Reaper
 from entrypoint.system import cgroups, proc
 from entrypoint.system.descriptors import CHUNK
 
-_LOOK = 5.0  # seconds between two looks whether the keeper was suspended
 _LAST = 10.0  # seconds for it to end an attempt, after the patience with a reader
 
 
@@ -171,7 +170,6 @@ class Keeping:
         # bytes of output that were lost when the attempt ended
         self._over: asyncio.Future[int] = self._loop.create_future()
         self._loop.add_reader(self._socket, self.read)
-        self._timer = self._loop.call_later(_LOOK, self._look)
 
     def send(self, order: Any) -> None:
         """Send an order."""
@@ -225,12 +223,6 @@ class Keeping:
                 kept.lost()
             self._lost()
 
-    def _look(self) -> None:
-        """Continue the keeper if somebody has suspended it, which would hang the job."""
-        self._timer = self._loop.call_later(_LOOK, self._look)
-        if proc.state(self.pid)[0] == "T":
-            proc.kill([self.pid], signal.SIGCONT)
-
     def spawned(self) -> list[int]:
         """Return the processes that MPI_Comm_spawn has started, which the keeper has not: below
         MPI's daemons, or the programs that this node has started."""
@@ -256,7 +248,6 @@ class Keeping:
 
     def close(self) -> None:
         """Watch no more."""
-        self._timer.cancel()
         self._reaper.close()
         self._loop.remove_reader(self._socket)
         self._loop.remove_writer(self._socket)

@@ -1,5 +1,7 @@
-"""Reaps orphans: processes that tools of this node leave behind, or a keeper that was killed,
-become children of this process, and would stay as zombies.
+"""Looks at the children of this process when one of them has ended or was suspended (SIGCHLD).
+
+Reaps orphans: processes that tools of this node leave behind, or a keeper that was killed, become
+children of this process, and would stay as zombies.
 
 Python reaps the children that it has started, and tini does not get those that a subreaper adopts.
 Reaping one of Python's children would lose its status, so only a zombie that is present in two
@@ -19,7 +21,8 @@ _PATIENCE = 2.0  # seconds between two scans; Python reaps its children within m
 
 
 class Reaper:
-    """Adopts orphans, and reaps those children of this process until it is closed."""
+    """Adopts orphans, and reaps those children of this process until it is closed. Continues the
+    keeper if somebody has suspended it, which would hang the job."""
 
     def __init__(self, keeper: int) -> None:
         """`keeper`: the pid of a child that is waited for elsewhere."""
@@ -28,7 +31,9 @@ class Reaper:
         self._loop = asyncio.get_running_loop()
         self._zombies: set[int] = set()
         self._planned: asyncio.TimerHandle | None = None
-        self._loop.add_signal_handler(signal.SIGCHLD, self._soon)
+        # The loop's own way would import `inspect`.
+        signal.signal(signal.SIGCHLD, lambda *_: self._loop.call_soon_threadsafe(self._soon))
+        self._soon()  # it may have been suspended before
 
     def _soon(self) -> None:
         if self._planned is None:
@@ -36,6 +41,8 @@ class Reaper:
 
     def _scan(self) -> None:
         self._planned = None
+        if proc.state(self._keeper)[0] == "T":
+            proc.kill([self._keeper], signal.SIGCONT)
         zombies = _zombies() - {self._keeper}
         for pid in zombies & self._zombies:
             with contextlib.suppress(ChildProcessError):
@@ -46,7 +53,7 @@ class Reaper:
 
     def close(self) -> None:
         """Reap no more."""
-        self._loop.remove_signal_handler(signal.SIGCHLD)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         if self._planned is not None:
             self._planned.cancel()
 

@@ -56,7 +56,9 @@ class Memory(_Counter):
 
     def __init__(self, root: Path = Path("/")) -> None:
         super().__init__(root, "memory", _MEMORY_EVENTS, "oom_kill")
-        self._limits = _files("memory", _MEMORY_LIMIT, root)
+        # Where there is none now, there never is one: Kubernetes changes the value of a limit, and
+        # adds none.
+        self._limits = [*filter(_is_limit, _files("memory", _MEMORY_LIMIT, root))]
 
     def use(self) -> tuple[int, int] | None:
         """Return the bytes that are used of this cgroup's limit, without page cache that gives way,
@@ -64,11 +66,11 @@ class Memory(_Counter):
         found = []
         for file in self._limits:
             use, cache = _MEMORY_USE[file.name]
-            with contextlib.suppress(OSError, ValueError):  # "max" is no limit
-                if (limit := int(file.read_text())) < NO_LIMIT:
-                    free = proc.number(file.with_name("memory.stat"), cache) or 0
-                    used = max(0, int(file.with_name(use).read_text()) - free)
-                    found.append((limit - used, used, limit))
+            with contextlib.suppress(OSError, ValueError):  # it was removed, or is "max" now
+                limit = int(file.read_text())
+                free = proc.number(file.with_name("memory.stat"), cache) or 0
+                used = max(0, int(file.with_name(use).read_text()) - free)
+                found.append((limit - used, used, limit))
         return min(found)[1:] if found else None
 
     def oom_killed(self) -> str | None:
@@ -155,6 +157,14 @@ def _files(controller: str, names: Mapping[int, str], root: Path) -> list[Path]:
         for version, name in names.items()
         for folder in _folders(root, version, controller)
     ]
+
+
+def _is_limit(file: Path) -> bool:
+    """Return whether this file holds a limit; "max" is none."""
+    try:
+        return int(file.read_text()) < NO_LIMIT
+    except (OSError, ValueError):
+        return False
 
 
 def _lines(file: Path) -> list[str]:

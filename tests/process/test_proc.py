@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import os
 import queue
+import signal
 import subprocess
 import sys
 import threading
@@ -15,7 +17,8 @@ import pytest
 
 from entrypoint.ranks import reaper
 from entrypoint.system import proc
-from tests.process.bench import Process
+from entrypoint.system.threads import in_thread
+from tests.process.bench import Process, in_loop
 from tests.waits import until
 
 # It starts a program, and prints the pid of that.
@@ -101,6 +104,19 @@ def test_all_below_a_process_are_found(kernel: str, monkeypatch: pytest.MonkeyPa
     finally:
         os.kill(below, 9)
         parent.communicate()
+
+
+@in_loop
+async def test_a_keeper_that_somebody_has_suspended_goes_on() -> None:
+    keeper = await asyncio.create_subprocess_exec("sleep", "600")
+    watch = reaper.Reaper(keeper.pid)
+    for _ in range(2):
+        keeper.send_signal(signal.SIGSTOP)
+        await in_thread(lambda: until(lambda: proc.state(keeper.pid)[0] == "T", "it is suspended"))
+        await in_thread(lambda: until(lambda: proc.state(keeper.pid)[0] != "T", "it goes on"))
+    watch.close()
+    keeper.kill()
+    await keeper.wait()
 
 
 @pytest.mark.parametrize("kernel", ["that lists children", "that does not"])

@@ -557,6 +557,15 @@ def test_an_error_in_the_view_ends_no_job(bench: Bench) -> None:
     assert bench.err.count(f"warning: {said}") == 1
 
 
+@pytest.mark.parametrize(("leads", "share"), [(True, 5), (False, 1)])
+def test_a_worker_writes_its_record_less_often(leads: bool, share: int) -> None:
+    """While nothing changes but ages, which only worker-0 has of all nodes."""
+    spec, leader, worker = plans(3, "mpirun", 0, 0)
+    live = LiveRecord(spec, RecordFile(print), Logger())
+    live.begin(leader if leads else worker)
+    assert live._pause() == spec.timeouts.heartbeat / share
+
+
 @in_loop
 async def test_no_secret_is_shown(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_TOKEN", "hush-hush-hush")

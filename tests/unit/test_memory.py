@@ -145,6 +145,14 @@ def test_without_a_limit_or_a_number_no_use_is_known(
     assert Memory(tmp_path).use() == expected
 
 
+def test_without_a_limit_nothing_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node says at each heartbeat how full its memory is."""
+    v2(tmp_path, memory__max="max", memory__current=5)
+    memory = Memory(tmp_path)
+    monkeypatch.setattr(Path, "read_text", lambda path: 1 / 0)
+    assert memory.use() is None
+
+
 def test_this_machine() -> None:
     """Whatever it has, it can be asked."""
     assert Memory().oom_killed() is None

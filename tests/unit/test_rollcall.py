@@ -187,6 +187,20 @@ def test_a_worker_that_has_started_waits_for_no_call() -> None:
     assert node.outcome.reason == "EP602 worker-0 (a) is lost: nothing heard of it for 18s"
 
 
+def test_a_worker_whose_leader_speaks_seldom_wakes_for_anything_else() -> None:
+    node = Node(me=1)
+    node.hears(node.hello, messages.Start(), sender=0)
+    begun, looks = node.now, 0
+    for beat in range(1, 61, 3):
+        while (wake := node.machine.wake) < begun + beat:
+            node.now = wake
+            node.told(events.TimerFired())
+            looks += 1
+        node.now = begun + beat
+        node.hears(messages.Ping(0), sender=0)
+    assert 0 < looks <= 60 / 12
+
+
 @pytest.mark.fault("16", "clocks minutes apart", launcher="all")
 @pytest.mark.parametrize(("clock", "named"), [(300.0, True), (100.0, False)])
 def test_clocks_minutes_apart_are_said_before_ranks_start(clock: float, named: bool) -> None:

@@ -87,6 +87,7 @@ class LiveRecord:
     def begin(self, plan: Plan) -> None:
         """Begin an attempt."""
         self._observer.begin(plan, time.monotonic())
+        self._knows_ages = plan.leads
 
     def open(self, view: Callable[[], LoopView]) -> None:
         """Begin to write, and to serve metrics if the spec has a port for them."""
@@ -182,8 +183,9 @@ class LiveRecord:
             self._timer = self._loop.call_at(when, self._begin)
 
     def _pause(self) -> float:
-        # While nothing changes, a node wakes only for heartbeats.
-        return max(heartbeat.interval(self._spec.timeouts.heartbeat), _SHARE * self._cost)
+        # While nothing changes, only ages do: of all nodes on worker-0, and little elsewhere.
+        limit = self._spec.timeouts.heartbeat
+        return max(heartbeat.interval(limit) if self._knows_ages else limit, _SHARE * self._cost)
 
     def _begin(self) -> None:
         self._timer = None
