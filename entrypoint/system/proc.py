@@ -79,8 +79,7 @@ def children(pid: int) -> list[int]:
     # A thread that ends leaves its children to the first one, which is therefore read last.
     for task in reversed(tasks):
         try:
-            with open(f"/proc/{pid}/task/{task}/children") as file:
-                found |= dict.fromkeys(map(int, file.read().split()))
+            found |= dict.fromkeys(map(int, content(pid, f"task/{task}/children").split()))
         except OSError:  # this thread has ended
             unread += 1
     if unread == len(tasks):
