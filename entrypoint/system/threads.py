@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
+from _thread import allocate_lock, start_new_thread
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -28,7 +28,7 @@ class _Threads:
         self._most = most
         self._count = 0
         self._work: deque[Callable[[], None]] = deque()
-        self._lock = threading.Lock()
+        self._lock = allocate_lock()
 
     def do(self, work: Callable[[], None]) -> None:
         """Do the work soon. Raises RetryError if a thread is needed and none can start."""
@@ -38,7 +38,8 @@ class _Threads:
                 return
             self._count += 1
         try:
-            threading.Thread(target=self._run, daemon=True).start()
+            # the start of a threading.Thread waits until it runs
+            start_new_thread(self._run, ())
         except RuntimeError as error:
             with self._lock:
                 self._count -= 1

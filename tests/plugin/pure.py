@@ -22,7 +22,7 @@ def refuse(event: str, *_: object) -> None:
         raise AssertionError(f"{event}: such a test belongs into tests/process")
 
 
-def refuse_thread(_: threading.Thread) -> None:
+def refuse_thread(*_: object) -> None:
     # not every Python has an event for it
     raise AssertionError("a thread: such a test belongs into tests/process")
 
@@ -37,7 +37,10 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
         return (yield)
     _forbidden = True
     try:
-        with mock.patch.object(threading.Thread, "start", refuse_thread):
+        with (
+            mock.patch.object(threading.Thread, "start", refuse_thread),
+            mock.patch("entrypoint.system.threads.start_new_thread", refuse_thread),
+        ):
             return (yield)
     finally:
         _forbidden = False

@@ -30,6 +30,7 @@ from entrypoint.job import events, messages
 from entrypoint.output.log import Callbacks, Logger
 from entrypoint.session import calls as rollcall
 from entrypoint.session import codec, resolve
+from entrypoint.system import threads
 from entrypoint.system.keys import Keys
 from tests.waits import PATIENCE
 
@@ -293,20 +294,20 @@ def test_a_login_that_takes_too_long_is_not_a_wrong_key(states: list[str]) -> No
 def test_no_more_threads_is_an_attempt_that_failed(
     states: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, failing = threading.Thread.start, [3]
+    real, failing = threads.start_new_thread, [3]
 
-    def start(thread: threading.Thread) -> None:
-        if failing[0] and threading.current_thread() is threading.main_thread():
+    def start(work: Callable[[], None], given: tuple[()]) -> None:
+        if failing[0]:
             failing[0] -= 1
             raise RuntimeError("can't start new thread")
-        real(thread)
+        real(work, given)
 
     peer = Peer("")
     try:
-        monkeypatch.setattr(threading.Thread, "start", start)
+        monkeypatch.setattr(threads, "start_new_thread", start)
         assert call(peer, states, address="localhost").rank == 1  # a name, for which a thread asks
     finally:
-        monkeypatch.setattr(threading.Thread, "start", real)
+        monkeypatch.setattr(threads, "start_new_thread", real)
         peer.close()
     assert any("EP609 cannot start another thread" in state for state in states), states
     assert failing == [0]
