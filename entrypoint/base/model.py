@@ -95,9 +95,8 @@ class Site:
     platform: str
     hosts: tuple[str, ...] = ()
     index: int | None = None
-    # where worker-0 is, and how many nodes there are, if the platform says that and names no hosts
-    leader: str = ""
-    nodes: int = 0
+    leader: str = ""  # the address of worker-0, where the platform names no hosts
+    nodes: int = 0  # how many there are then
     slots: int | None = None
     job: str | None = None
     # field of JobSpec -> variable it came from
@@ -294,8 +293,7 @@ class Topology:
     @property
     def of_attempt(self) -> str:
         """Return what the names of this attempt's logs end with: nothing for the first one."""
-        number = self.history.number
-        return f"-attempt-{number}" if number > 1 else ""
+        return f"-attempt-{number}" if (number := self.history.number) > 1 else ""
 
     @property
     def leader(self) -> Node:

@@ -59,8 +59,7 @@ class Worker(Machine):
         return self._scheduler.step(lambda: _HANDLERS[type(event)](self, event), self._give_up, now)
 
     def busy(self, message: Any, now: float) -> str:
-        """Return why a session that begins with this message may not replace the present one; "" if
-        it may.
+        """Return why a session with this first message may not replace the present one, or "".
 
         Before the start the same leader may, which has the token of this node, and any where that
         one is gone. Nobody takes a running job's node: it must first end, with what it runs."""
@@ -98,8 +97,7 @@ class Worker(Machine):
             self.state.enter(Phase.ROLL_CALL)
         self._contact.heard = self._scheduler.now
         self._miss(self._leader, "it has not called yet")
-        # An answer needs neither name, but a name without an address is often why no call comes. So
-        # look and say it.
+        # An answer needs neither name, but one without an address is often why no call comes.
         self._act(actions.Resolve((_LEADER, self._me)))
         self._after(self._spec.timeouts.peers, self._out_of_time, "roll call")
 
@@ -378,9 +376,8 @@ class Worker(Machine):
             return
         # without a leader, each worker decides alone whether to start again
         if not self.state.is_released:
-            then = self.state.next_history()
+            outcome = follow(outcome, self.state.next_history(), self._spec.restarts, None)
             outcome = self.state.with_save(outcome)
-            outcome = follow(outcome, then, self._spec.restarts, None)
         self.state.end(outcome)
 
 
