@@ -255,7 +255,8 @@ class Worker(Machine):
 
     def _release(self, message: messages.Release) -> None:
         self.state.enter(Phase.ENDING, _LEADER)
-        unsure = self._contact.was_silent and not message.status
+        if not (unsure := self._contact.was_silent and not message.status):
+            self.state.enter(Phase.RELEASED)
         self._act(actions.ReportPhases())  # before the last word: the leader does not wait for more
         self._tell_leader(messages.Goodbye(unsure))
         self._stay(self._contact.patience if unsure else KILL_MARGIN)
@@ -263,7 +264,6 @@ class Worker(Machine):
             self._contact.was_silent = False  # what comes next, the leader says to this, or later
             self._decide(self._without_leader("after a silence, it did not confirm its success"))
             return
-        self.state.enter(Phase.RELEASED)
         # Also one that has decided alone and is still here: the job has one outcome.
         self.state.outcome = Outcome(**vars(message))
         self._finish()
