@@ -27,7 +27,7 @@ from entrypoint.system import keys as job_keys
 from entrypoint.system.files import RunDir
 from entrypoint.system.network import addresses
 from entrypoint.system.signals import Signals, StoppedBySignal
-from entrypoint.system.threads import in_thread, rest
+from entrypoint.system.threads import Background, in_thread, rest
 
 _HANG_UP = 2.0  # seconds in which callers must have read the list
 # What ssh prints if one side does not accept the other's key.
@@ -89,7 +89,8 @@ class _Assembly:
         self._topology = topology
         self._log = log
         self._waiting = Waiting(log, spec.timeouts.peers, log.live)
-        self._tasks: set[asyncio.Task[Any]] = set()
+        # whoever awaits a task gets its error
+        self._background = Background(lambda error: None)
         self._ended: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
 
     def end(self, outcome: Outcome) -> None:
@@ -118,8 +119,7 @@ class _Assembly:
             return found
         finally:
             self._waiting.close()
-            for task in list(self._tasks):
-                task.cancel()
+            self._background.cancel()
             run_dir.close()
 
     async def _leads_here(self) -> bool:
@@ -241,9 +241,3 @@ class _Assembly:
         elif isinstance(event, events.Unreachable):
             self._rejected = f"; {event.why}"
             self._waiting.update("all callers", event.why)
-
-    def _background(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task

@@ -176,6 +176,25 @@ def number(file: str | os.PathLike[str], name: str, base: int = 10) -> int | Non
     return None
 
 
+def open_files(pid: int) -> Iterator[tuple[str, str]]:
+    """Return each open file of a process, as a path in /proc, and what it is."""
+    folder = f"/proc/{pid}/fd"
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return
+    for name in names:
+        try:
+            yield f"{folder}/{name}", os.readlink(f"{folder}/{name}")
+        except OSError:
+            continue  # it was closed
+
+
+def catches(pid: int, signum: int) -> bool:
+    """Return whether a process has a handler for the signal."""
+    return bool((number(f"/proc/{pid}/status", "SigCgt:", 16) or 0) >> (signum - 1) & 1)
+
+
 def has_capability(bit: int, root: str | os.PathLike[str]) -> bool:
     """Return whether this process has a capability, by its number in linux/capability.h."""
     return bool((number(f"{root}/proc/self/status", "CapEff:", 16) or 0) >> bit & 1)
