@@ -43,7 +43,7 @@ def main() -> int:
     try:
         entrypoint = given(sys.argv[1] if len(sys.argv) > 1 else "")
         if entrypoint is None:
-            recorded = image_start.read(image_start.RECORD)
+            recorded = image_start.read()
             entrypoint = recorded.argv if recorded else ()
         start = checked(entrypoint)
         if start or os.path.exists(image_start.RECORD):

@@ -73,7 +73,7 @@ def _entry(name: str, address: str, is_own: bool, facts: Facts) -> str:
     address: sshd would listen at the one by which others reach it, which may be a service's."""
     if is_own and name == facts.hostname:
         with contextlib.suppress(LookupError):
-            addresses(name, None)
+            addresses(name)
             return name
     return f"{name}={address}"
 
@@ -127,7 +127,7 @@ class _Assembly:
         if self._topology.call_in == self._facts.hostname:
             return True
         try:
-            found = await in_thread(lambda: addresses(self._topology.call_in, None))
+            found = await in_thread(lambda: addresses(self._topology.call_in))
         except LookupError:
             return False
         own = {interface.address for interface in self._facts.interfaces}

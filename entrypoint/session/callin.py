@@ -37,8 +37,8 @@ class Desk:
     """Worker-0's side: the nodes that have called in, and once all have, the place of each."""
 
     # Called with the number of callers; and with the outcome if they cannot be of one job.
-    changed: Callable[[int], None] = staticmethod(lambda callers: None)
-    failed: Callable[[Outcome], None] = staticmethod(lambda outcome: None)
+    changed: Callable[[int], None]
+    failed: Callable[[Outcome], None]
     # Returns whether a node has a session of the roll call.
     is_here: Callable[[int], bool] = staticmethod(lambda rank: False)
 

@@ -304,9 +304,7 @@ def why_not_started(
 def _interpreter(file: str) -> str:
     """Return what the first line of a script names as its interpreter; "" if it is no script."""
     try:
-        with open(
-            file, "rb", opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK)
-        ) as text:
+        with open(os.open(file, os.O_RDONLY | os.O_NONBLOCK), "rb") as text:
             first = text.readline(256)
     except OSError:
         return ""

@@ -32,7 +32,7 @@ try:
         record._LIMIT = float(os.environ.pop("LIMIT", 60))
         sys.argv[1:] = sys.argv[4:]
         sys.exit(record.main())
-    print("ended", start.run_first(sys.argv[3:], print, sys.argv[2]))
+    print("ended", start.run_first(sys.argv[3:], print))
 except EntrypointError as error:
     print(error)
     sys.exit(error.status)
