@@ -12,6 +12,7 @@ if False:  # only for type checkers: importing it is slow
     from typing import NoReturn
 
 _ENOENT = 2
+_KILL = 9
 _E2BIG = 7  # too long for execve(2)
 _STAT = 4096  # bytes; a process's `stat` has some hundred
 CAP_IPC_LOCK = 14  # linux/capability.h: exempt from the limit on locked memory
@@ -160,6 +161,19 @@ def kill(pids: Iterable[int], signum: int) -> None:
             os.kill(pid, signum)
         except (ProcessLookupError, PermissionError):
             continue
+
+
+def sweep(spared: int = 0) -> set[int]:
+    """Kill all processes below this one but `spared`, also those forked meanwhile, and return the
+    pids."""
+    killed: set[int] = set()
+    for _ in range(10):
+        alive = {*descendants(os.getpid())} - {spared}
+        if not alive:
+            break
+        kill(alive, _KILL)
+        killed |= alive
+    return killed
 
 
 def number(file: str | os.PathLike[str], name: str, base: int = 10) -> int | None:
