@@ -10,7 +10,7 @@ import gc
 import math
 import os
 import time
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,7 +48,7 @@ from entrypoint.system import keys as job_keys
 from entrypoint.system.files import RunDir, explained, make_folders, put
 from entrypoint.system.ports import offer
 from entrypoint.system.signals import Signals
-from entrypoint.system.threads import in_thread
+from entrypoint.system.threads import Background, in_thread
 
 if TYPE_CHECKING:
     from entrypoint.job.leader import Leader
@@ -248,7 +248,7 @@ class Loop:
         self._observer = extensions.observer
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(self._internal_error)
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._background = Background(self._failed)
         self.machine = _machine(attempt)
         self._driver = driver = Driver(
             self.machine, self._observer.saw, self._perform, self._failed, loop
@@ -319,23 +319,6 @@ class Loop:
 
     def _internal_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         self._failed(context.get("exception") or RuntimeError(context["message"]))
-
-    def _background(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """Run a coroutine in the background; an error in it ends the job.
-
-        The task runs the coroutine itself: within another one it would never start, of which Python
-        warns on stderr, if the task is cancelled before its first step.
-        """
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._ended)
-        return task
-
-    def _ended(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.discard(task)
-        error = None if task.cancelled() else task.exception()
-        if isinstance(error, Exception):
-            self._failed(error)
 
     # -- actions
 
@@ -503,21 +486,17 @@ class Loop:
         await self._programs.ranks.programs.gone()
         self._tell(events.LaunchersGone())
 
-    def _has_succeeded(self) -> bool:
-        """Return whether the job has. Its sessions then end with this process: the ends of the
-        workers' containers take time that worker-0's own end would wait for."""
-        outcome = self.machine.outcome
-        return outcome is not None and outcome.status == 0
-
     async def close(self) -> None:
         """Nothing of ours outlives us: processes, socket, files."""
         if self._waiting:
             self._waiting.close()
         if self._writing is not None:
             await asyncio.wait({self._writing}, timeout=_WRITE_LIMIT)
-        for task in list(self._tasks):
-            task.cancel()
-        if self._calls is not None and not self._has_succeeded():
+        self._background.cancel()
+        # The sessions of a job that has succeeded end with this process: the ends of the workers'
+        # containers take time that worker-0's own end would wait for.
+        outcome = self.machine.outcome
+        if self._calls is not None and (outcome is None or outcome.status):
             self._calls.close_all()
         self._gateway.stop()
         self._stack_requests.close()

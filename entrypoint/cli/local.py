@@ -44,7 +44,7 @@ def act(args: argparse.Namespace, log: Logger) -> int:
     """Run all nodes. Returns worker-0's exit status."""
     import shutil
 
-    from entrypoint.system import process
+    from entrypoint.system import proc, process
     from entrypoint.system.signals import Signals
 
     log.name = "local"
@@ -56,7 +56,7 @@ def act(args: argparse.Namespace, log: Logger) -> int:
         process.adopt_orphans()
         return _run_nodes(args, folder, signals, log)
     finally:
-        process.sweep()
+        proc.sweep()
         shutil.rmtree(folder, ignore_errors=True)
 
 

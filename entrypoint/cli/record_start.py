@@ -19,7 +19,7 @@ import sys
 from collections.abc import Sequence
 
 from entrypoint.base.errors import EntrypointError, UsageError
-from entrypoint.system import process
+from entrypoint.system import proc, process
 from entrypoint.system.image import parent
 from entrypoint.system.image import start as image_start
 from entrypoint.system.image.start import ImageStart
@@ -43,7 +43,7 @@ def main() -> int:
     try:
         entrypoint = given(sys.argv[1] if len(sys.argv) > 1 else "")
         if entrypoint is None:
-            recorded = image_start.read(image_start.RECORD)
+            recorded = image_start.read()
             entrypoint = recorded.argv if recorded else ()
         start = checked(entrypoint)
         if start or os.path.exists(image_start.RECORD):
@@ -146,7 +146,7 @@ def _problem(argv: Sequence[str], cwd: str, status: int) -> str:
     words = (*argv, image_start.ENTRY, *tried, *image_start.WORDS)
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     end = parent.run(words, env, cwd, mark, _LIMIT)
-    process.sweep()
+    proc.sweep()
     signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
     if end.status is None:
         return f"has not ended after {_LIMIT:.0f} s"

@@ -9,10 +9,9 @@ from entrypoint.base.errors import ConfigError
 from entrypoint.base.model import Facts
 from entrypoint.base.text import digits
 from entrypoint.base.values import dataclass
-from entrypoint.platforms._clues import Clues, Reason, label, listener
+from entrypoint.platforms._clues import Clues, Listener, Reason, label, listener
 
 HOSTFILE = "/etc/mpi/hostfile"
-_Entry = tuple[str, int | None]
 
 
 @dataclass(frozen=True)
@@ -60,7 +59,7 @@ def _lines(files: Mapping[str, str]) -> list[str]:
     return [line for line in lines if line and not line.startswith("#")]
 
 
-def _entry(line: str) -> _Entry:
+def _entry(line: str) -> Listener:
     """Return host and slots of a line."""
     first, *others = line.split()
     host, slots = listener(first)

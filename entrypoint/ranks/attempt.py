@@ -127,10 +127,10 @@ class KeptAttempt:
 
 
 def _stdin(path: str) -> int:
-    how = os.O_NOCTTY | os.O_CLOEXEC | os.O_NONBLOCK
-    for place, access in ((path, os.O_RDONLY), (os.devnull, os.O_RDONLY)):
+    how = os.O_RDONLY | os.O_NOCTTY | os.O_CLOEXEC | os.O_NONBLOCK
+    for place in (path, os.devnull):
         try:
-            fd = os.open(place, access | how)
+            fd = os.open(place, how)
         except OSError:
             continue  # a socket cannot be opened again
         os.set_blocking(fd, True)

@@ -65,7 +65,7 @@ class Below:
         """
         processes = self._family()
         others = outside(processes, set(processes), group)
-        proc.kill([pid for pid in others if _catches(pid, signum)], signum)
+        proc.kill([pid for pid in others if proc.catches(pid, signum)], signum)
 
 
 def cut_message(grace: float, family: Family) -> bytes:
@@ -111,7 +111,3 @@ def outside(processes: Family, pids: set[int], group: int) -> list[int]:
         if not (int(fields[_GROUP]) == group or name in WRAPPERS or by_wrapper):
             chosen.append(pid)
     return chosen
-
-
-def _catches(pid: int, signum: int) -> bool:
-    return bool((proc.number(f"/proc/{pid}/status", "SigCgt:", 16) or 0) >> (signum - 1) & 1)

@@ -43,7 +43,7 @@ class Diagnostician:
         self._judging = asyncio.Lock()  # one at a time: each slows the event loop down
         self._pending: set[asyncio.Task[Any]] = set()
 
-    def failed(self, failure: Failure, names_nodes: bool = False) -> None:
+    def failed(self, failure: Failure, names_nodes: bool) -> None:
         """Begin the diagnosis of a failure, which may name the node that failed by its address. The
         report is a message to the leader."""
         self._count += 1

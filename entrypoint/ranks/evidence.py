@@ -85,10 +85,8 @@ class NodeProbe:
 
 
 def _records() -> Iterator[bytes]:
-    def opener(path: str, flags: int) -> int:
-        return os.open(path, flags | os.O_NONBLOCK)
-
-    with contextlib.suppress(OSError), open(_KERNEL_LOG, "rb", 0, opener=opener) as log:
+    how = os.O_RDONLY | os.O_NONBLOCK
+    with contextlib.suppress(OSError), open(os.open(_KERNEL_LOG, how), "rb", 0) as log:
         for _ in range(_MOST_RECORDS):
             try:
                 record = log.read(_RECORD)

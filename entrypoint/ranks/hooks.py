@@ -19,7 +19,7 @@ from entrypoint.job.failure import ended
 from entrypoint.plan import environment, settle
 from entrypoint.ranks.below import terminate_tree
 from entrypoint.spec import JobSpec
-from entrypoint.system import children, network, process
+from entrypoint.system import children, network, proc, process
 from entrypoint.system.files import trusted_entries, untrusted
 from entrypoint.system.signals import Signals
 
@@ -155,7 +155,7 @@ async def _run_one(
     if not end.done():  # all processes that it has started get the grace, too
         all_ended = asyncio.create_task(children.gone({hook.pid, *terminate_tree(hook.pid)}))
         await asyncio.wait({all_ended, forced}, timeout=grace, return_when=asyncio.FIRST_COMPLETED)
-        process.sweep()
+        proc.sweep()
         all_ended.cancel()
     stopped.cancel()
     forced.cancel()

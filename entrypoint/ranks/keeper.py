@@ -30,7 +30,7 @@ from entrypoint.ranks.forked import ToStart, fork
 from entrypoint.ranks.kept import Kept, Launched, Streams
 from entrypoint.system.descriptors import CHUNK
 from entrypoint.system.prctl import CHILD_SUBREAPER, NAME, prctl
-from entrypoint.system.proc import descendants, kill, name_of, state
+from entrypoint.system.proc import kill, name_of, state, sweep
 
 if False:  # only for type checkers: importing it is slow
     from collections.abc import Callable, Mapping
@@ -238,7 +238,7 @@ class Keeper:
     def _end(self, order: orders.EndAttempt) -> None:
         """Kill all, and end the attempt once all output is passed on, or nobody reads any more."""
         self._ends = 0.0
-        _kill_all()
+        sweep()
         self._reap()
         for kept in self._kept:
             kept.streams.close()
@@ -504,18 +504,9 @@ def _forked(
             os.close(fd)
 
 
-def _kill_all() -> None:
-    """Kill all processes below this one, also those forked meanwhile."""
-    for _ in range(10):
-        alive = descendants(os.getpid())
-        if not alive:
-            return
-        kill(alive, _signal.SIGKILL)
-
-
 def _die() -> None:
     """End with all that is kept: the entrypoint is gone, and no other process could end them."""
-    _kill_all()
+    sweep()
     os._exit(128 + _signal.SIGKILL)
 
 

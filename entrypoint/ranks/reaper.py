@@ -43,7 +43,8 @@ class Reaper:
         self._planned = None
         if proc.state(self._keeper)[0] == "T":
             proc.kill([self._keeper], signal.SIGCONT)
-        zombies = _zombies() - {self._keeper}
+        children = {*proc.own_children()} - {self._keeper}
+        zombies = {pid for pid in children if proc.state(pid)[0] == "Z"}
         for pid in zombies & self._zombies:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, os.WNOHANG)
@@ -56,8 +57,3 @@ class Reaper:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         if self._planned is not None:
             self._planned.cancel()
-
-
-def _zombies() -> set[int]:
-    """Return the children of this process that have ended and were not waited for."""
-    return {pid for pid in proc.own_children() if proc.state(pid)[0] == "Z"}

@@ -4,6 +4,7 @@ each has the list of hosts and its own place in it."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Coroutine
 from typing import Any
@@ -13,7 +14,7 @@ from entrypoint.base.model import Facts, Outcome, Topology
 from entrypoint.base.text import count
 from entrypoint.base.values import replace
 from entrypoint.job import events
-from entrypoint.job.messages import TAKEN, CalledIn, CallIn, Release
+from entrypoint.job.messages import TAKEN, CalledIn, CallIn
 from entrypoint.job.waits import SURE
 from entrypoint.output.log import Callbacks, Logger
 from entrypoint.output.progress import Waiting
@@ -26,7 +27,7 @@ from entrypoint.system import keys as job_keys
 from entrypoint.system.files import RunDir
 from entrypoint.system.network import addresses
 from entrypoint.system.signals import Signals, StoppedBySignal
-from entrypoint.system.threads import in_thread, rest
+from entrypoint.system.threads import Background, in_thread, rest
 
 _HANG_UP = 2.0  # seconds in which callers must have read the list
 # What ssh prints if one side does not accept the other's key.
@@ -71,11 +72,9 @@ def _entry(name: str, address: str, is_own: bool, facts: Facts) -> str:
     """Return a host as an entry of `hosts`. This container's own name suffices if it has an
     address: sshd would listen at the one by which others reach it, which may be a service's."""
     if is_own and name == facts.hostname:
-        try:
-            addresses(name, None)
-        except LookupError:
-            return f"{name}={address}"
-        return name
+        with contextlib.suppress(LookupError):
+            addresses(name)
+            return name
     return f"{name}={address}"
 
 
@@ -90,7 +89,8 @@ class _Assembly:
         self._topology = topology
         self._log = log
         self._waiting = Waiting(log, spec.timeouts.peers, log.live)
-        self._tasks: set[asyncio.Task[Any]] = set()
+        # whoever awaits a task gets its error
+        self._background = Background(lambda error: None)
         self._ended: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
 
     def end(self, outcome: Outcome) -> None:
@@ -109,10 +109,9 @@ class _Assembly:
         seed = f"{keys.client_public} {topology.job_id}"
         port = ssh_port(spec.network.ports, topology.leader, seed)
         leader = replace(topology.leader, address=topology.call_in, ssh_port=port)
-        phone = Phone(spec, self._facts, topology, leader)
         run_dir = RunDir(topology.run_dir)
         try:
-            phone.open(keys, run_dir)
+            phone = Phone(spec, self._facts, topology, leader, keys, run_dir)
             if topology.is_leader:
                 return await self._lead(keys, run_dir, None if leads_here else phone)
             call = CallIn(self._facts.hostname, topology.me if is_given else None)
@@ -120,8 +119,7 @@ class _Assembly:
             return found
         finally:
             self._waiting.close()
-            for task in list(self._tasks):
-                task.cancel()
+            self._background.cancel()
             run_dir.close()
 
     async def _leads_here(self) -> bool:
@@ -129,7 +127,7 @@ class _Assembly:
         if self._topology.call_in == self._facts.hostname:
             return True
         try:
-            found = await in_thread(lambda: addresses(self._topology.call_in, None))
+            found = await in_thread(lambda: addresses(self._topology.call_in))
         except LookupError:
             return False
         own = {interface.address for interface in self._facts.interfaces}
@@ -191,8 +189,8 @@ class _Assembly:
         begun = time.monotonic()
         while True:
             answer = await phone.call(CallIn(self._facts.hostname, 0))
-            if isinstance(answer, Release):
-                self.end(Outcome(**vars(answer)))
+            if isinstance(answer, Outcome):
+                self.end(answer)
             await rest(pause(begun))
 
     async def _call(self, phone: Phone, call: CallIn) -> CalledIn:
@@ -209,8 +207,8 @@ class _Assembly:
                 answer = "it has no list of all nodes yet"
             if isinstance(answer, CalledIn):
                 return answer
-            if isinstance(answer, Release):
-                raise StoppedByWorker0(Outcome(**vars(answer)))
+            if isinstance(answer, Outcome):
+                raise StoppedByWorker0(answer)
             self._waiting.update(leader, answer)
             now = time.monotonic()
             if not any(words in answer for words in _REFUSED):
@@ -243,9 +241,3 @@ class _Assembly:
         elif isinstance(event, events.Unreachable):
             self._rejected = f"; {event.why}"
             self._waiting.update("all callers", event.why)
-
-    def _background(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task

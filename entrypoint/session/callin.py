@@ -37,8 +37,8 @@ class Desk:
     """Worker-0's side: the nodes that have called in, and once all have, the place of each."""
 
     # Called with the number of callers; and with the outcome if they cannot be of one job.
-    changed: Callable[[int], None] = staticmethod(lambda callers: None)
-    failed: Callable[[Outcome], None] = staticmethod(lambda outcome: None)
+    changed: Callable[[int], None]
+    failed: Callable[[Outcome], None]
     # Returns whether a node has a session of the roll call.
     is_here: Callable[[int], bool] = staticmethod(lambda rank: False)
 
@@ -75,7 +75,7 @@ class Desk:
         if self.hosts:
             self._answer_late(place, session)
         elif (place.index or 0) >= len(self._topology.nodes):
-            self._refuse(session, self._beyond(place))
+            _end(session, self._beyond(place))
         elif (place.index, place.name) != (0, own.name):  # or it calls itself
             self._enter(place, own, session)
 
@@ -84,8 +84,8 @@ class Desk:
         self._callers = {other: it for other, it in self._callers.items() if it != place}
         for rival in (own, *self._callers.values()):
             if rival.index == place.index is not None:
-                self._refuse(session, two := _two(rival, place))
-                self.failed(two.outcome)
+                _end(session, two := _two(rival, place))
+                self.failed(two)
                 return
         self._callers[session] = place
         self.changed(len(self._callers))
@@ -109,7 +109,7 @@ class Desk:
     def end(self, outcome: Outcome) -> None:
         """No list will be complete: all callers end with this outcome."""
         for session in self._callers:
-            session.send(codec.pack(Release(**vars(outcome))))
+            _end(session, outcome)
 
     def _answer_late(self, place: Place, session: Any) -> None:
         """Answer a node that starts again, maybe elsewhere; it keeps its place."""
@@ -117,60 +117,65 @@ class Desk:
         named += [rank for rank, (_, at) in enumerate(self.hosts) if at == place.address]
         rank = place.index if place.index is not None else next(iter(named), len(self.hosts))
         if rank >= len(self.hosts):
-            self._refuse(session, self._beyond(place))
+            _end(session, self._beyond(place))
             return
         known = Place(rank, *self.hosts[rank])
         if known.address != place.address:
             if rank == 0 or self.is_here(rank):
-                self._refuse(session, _two(known, place))
+                _end(session, _two(known, place))
                 return
             now = (known.name, place.address)
             self.hosts = (*self.hosts[:rank], now, *self.hosts[rank + 1 :])
         session.send(codec.pack(CalledIn(self.hosts, rank)))
 
-    def _refuse(self, session: Any, error: ConfigError) -> None:
-        session.send(codec.pack(Release(**vars(error.outcome))))
-
-    def _beyond(self, place: Place) -> ConfigError:
+    def _beyond(self, place: Place) -> Outcome:
         nodes = count(len(self._topology.nodes), "node")
         number = "" if place.index is None else f" with index {place.index}"
         return ConfigError(
             "EP203 this node is beyond the last node of the job",
             f"{place.name} at {place.address}{number}; {nodes}, spares included",
             "count from 0, or set nodes and spares to the number of nodes that start",
-        )
+        ).outcome
 
 
-def _two(one: Place, other: Place) -> ConfigError:
+def _end(session: Any, outcome: Outcome) -> None:
+    session.send(codec.pack(Release(**vars(outcome))))
+
+
+def _two(one: Place, other: Place) -> Outcome:
     seen = " and ".join(f"{it.name} at {it.address}".removesuffix(" at ") for it in (one, other))
     return ConfigError(
         f"EP504 two nodes have index {one.index}",
         seen,
         "give each node an index of its own, and only worker-0 the address of worker-0",
-    )
+    ).outcome
 
 
 class Phone:
     """A worker's side: calls worker-0 by the ssh client, a process that ends after each call, so
     that no client stays in memory."""
 
-    def __init__(self, spec: JobSpec, facts: Facts, topology: Topology, leader: Node) -> None:
-        """`leader`: worker-0, with its address and port."""
-        self._config = client_config(spec, topology, leader)
-        self._argv = (
-            facts.programs.get("ssh", "ssh"), "-F", f"{topology.run_dir}/ssh_config", leader.host
-        )  # fmt: skip
-        self._facts = facts
-
-    def open(self, keys: Keys, run_dir: RunDir) -> None:
-        """Write the client's files. `keys`: also those of a client."""
+    def __init__(
+        self,
+        spec: JobSpec,
+        facts: Facts,
+        topology: Topology,
+        leader: Node,
+        keys: Keys,
+        run_dir: RunDir,
+    ) -> None:
+        """Write the client's files. `leader`: worker-0, with its address and port; `keys`: also
+        those of a client."""
+        config = client_config(spec, topology, leader)
         files = {name: keys.files()[name] for name in ("client_key", "known_hosts")}
-        files |= {self._config.name: self._config.text, **account.files(self._facts)}
+        files |= {config.name: config.text, **account.files(facts)}
         for name, content in files.items():
             run_dir.write(name, content, 0o600)
-        self._env = {**self._facts.env, **account.variables(self._facts, run_dir.path)}
+        ssh = facts.programs.get("ssh", "ssh")
+        self._argv = (ssh, "-F", f"{run_dir.path}/{config.name}", leader.host)
+        self._env = {**facts.env, **account.variables(facts, run_dir.path)}
 
-    async def call(self, call: CallIn) -> CalledIn | Release | str:
+    async def call(self, call: CallIn) -> CalledIn | Outcome | str:
         """Call once. Return the answer, or why there is none."""
         pipe = asyncio.subprocess.PIPE
         process = await children.start(self._argv, self._env, stdin=pipe, stdout=pipe, stderr=pipe)
@@ -183,14 +188,14 @@ class Phone:
                     os.kill(process.pid, signal.SIGKILL)
                 await process.wait()
 
-    async def _answer(self, process: Any, call: CallIn) -> CalledIn | Release | str:
+    async def _answer(self, process: Any, call: CallIn) -> CalledIn | Outcome | str:
         intake = codec.Intake(codec.TO_CALLER, codec.TO_WORKER, time.monotonic())
         process.stdin.write(codec.pack(call))
         try:
             while data := await process.stdout.read(CHUNK):
                 if arrived := intake.feed(data, time.monotonic()):
                     answer: CalledIn | Release = arrived[0]
-                    return answer
+                    return answer if isinstance(answer, CalledIn) else Outcome(**vars(answer))
         except Invalid as error:
             return f"it sent an invalid message: {error}"
         await process.wait()

@@ -16,7 +16,6 @@ import stat
 import time
 from collections.abc import Callable, Coroutine
 from io import FileIO
-from pathlib import Path
 from typing import Any
 
 from entrypoint import __version__
@@ -223,11 +222,10 @@ class _Session:
     @property
     def caller(self) -> str:
         """The address from which the session came, as sshd tells its programs."""
-        with contextlib.suppress(OSError):
-            variables = Path(f"/proc/{self._pid}/environ").read_bytes().split(b"\0")
-            for name, _, value in (variable.partition(b"=") for variable in variables):
-                if name == b"SSH_CONNECTION":
-                    return one_line(value.decode(errors="replace").partition(" ")[0], _WORDS)
+        with contextlib.suppress(OSError, LookupError):
+            variables = proc.variables(proc.content(self._pid, "environ"))
+            address, _, _ = variables[b"SSH_CONNECTION"].partition(b" ")
+            return one_line(address.decode(errors="replace"), _WORDS)
         return "an unknown address"
 
     def close(self) -> None:

@@ -108,15 +108,15 @@ class Gateway:
         know nobody."""
         topology = self._topology
         leader = self.located(replace(topology.leader, address=topology.call_in))
-        phone = Phone(self.spec, self.facts, topology, leader)
-        phone.open(keys.load(self.spec, replace(topology, me=0)), self.run_dir)
+        own = keys.load(self.spec, replace(topology, me=0))
+        phone = Phone(self.spec, self.facts, topology, leader, own, self.run_dir)
         call = messages.CallIn(topology.this.host, topology.me)
         while True:
             await rest(_CALL_AGAIN[topology.history.attempt > 1] + len(topology.nodes) / 1000)
             if not self._endpoint.has_session:
                 answer = await phone.call(call)
-                if isinstance(answer, messages.Release):
-                    self._tell(events.Faulted(Outcome(**vars(answer))))
+                if isinstance(answer, Outcome):
+                    self._tell(events.Faulted(answer))
 
     def port(self, node: Node) -> int:
         """Return the port of a node's sshd, once this node is open."""

@@ -49,12 +49,8 @@ async def resolve(
     once.
     """
     # an address needs no name server, and no thread
-    with contextlib.suppress(socket.gaierror, UnicodeError):
-        return list(
-            socket.getaddrinfo(
-                host.encode(), port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST
-            )
-        )
+    with contextlib.suppress(LookupError):
+        return addresses(host, port, socket.AI_NUMERICHOST)
     # glibc would wait 5 s for each of two answers (resolv.conf(5)). Programs still get the
     # container's environment.
     os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:3")

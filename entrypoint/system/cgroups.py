@@ -18,6 +18,7 @@ from entrypoint.base.errors import RetryError
 from entrypoint.base.text import size
 from entrypoint.system import proc
 
+ROOT = Path("/")
 # Version 1 says "no limit" as the largest multiple of a page, near 2^63.
 NO_LIMIT = 1 << 62
 # Version -> the file with the counter, or the limit, or the peak (absent before Linux 5.19 with
@@ -38,9 +39,8 @@ _MOUNTS = {2: "cgroup2", 1: "cgroup"}  # kinds of file system
 class _Counter:
     """A line of a file of this process's cgroup, and its value when the watch began."""
 
-    def __init__(self, root: Path, controller: str, files: Mapping[int, str], line: str) -> None:
-        self._root = root
-        self._file = next(filter(Path.is_file, _files(controller, files, root)), None)
+    def __init__(self, controller: str, files: Mapping[int, str], line: str) -> None:
+        self._file = next(filter(Path.is_file, _files(controller, files)), None)
         self._line = line
         self._before = self._value()
 
@@ -54,11 +54,11 @@ class _Counter:
 class Memory(_Counter):
     """The limit on memory (--memory), watched from now on."""
 
-    def __init__(self, root: Path = Path("/")) -> None:
-        super().__init__(root, "memory", _MEMORY_EVENTS, "oom_kill")
+    def __init__(self) -> None:
+        super().__init__("memory", _MEMORY_EVENTS, "oom_kill")
         # Where there is none now, there never is one: Kubernetes changes the value of a limit, and
         # adds none.
-        self._limits = [*filter(_is_limit, _files("memory", _MEMORY_LIMIT, root))]
+        self._limits = [*filter(_is_limit, _files("memory", _MEMORY_LIMIT))]
 
     def use(self) -> tuple[int, int] | None:
         """Return the bytes that are used of this cgroup's limit, without page cache that gives way,
@@ -78,8 +78,8 @@ class Memory(_Counter):
         None."""
         if not self._has_grown():
             return None
-        limit = _lowest("memory", _MEMORY_LIMIT, self._root)
-        peak = _lowest("memory", _MEMORY_PEAK, self._root)
+        limit = _lowest("memory", _MEMORY_LIMIT)
+        peak = _lowest("memory", _MEMORY_PEAK)
         # A parent cgroup may have a lower limit; without any limit the machine itself was out of
         # memory.
         reason = "no limit of this container's, so the machine's"
@@ -94,15 +94,15 @@ class Processes(_Counter):
     A refused program prints at most "Resource temporarily unavailable", and often nothing.
     """
 
-    def __init__(self, root: Path = Path("/")) -> None:
-        super().__init__(root, "pids", _PROCESSES_EVENTS, "max")
+    def __init__(self) -> None:
+        super().__init__("pids", _PROCESSES_EVENTS, "max")
 
     def refused(self) -> str | None:
         """Return a sentence if the kernel refused to start a process since the watch began; else
         None."""
         if not self._has_grown():
             return None
-        most = _lowest("pids", _PROCESSES_LIMIT, self._root)
+        most = _lowest("pids", _PROCESSES_LIMIT)
         limit = "on processes" if most is None else f"of {most} processes"
         return f"the container's limit {limit} was reached, raise --pids-limit"
 
@@ -118,12 +118,12 @@ def refused(kind: str) -> RetryError:
     return RetryError(f"EP609 cannot start another {kind}: {why}")
 
 
-def _folders(root: Path, version: int, controller: str) -> list[Path]:
+def _folders(version: int, controller: str) -> list[Path]:
     """Return the folders of this process's cgroup of a controller and its parents, innermost first,
     from /proc."""
     try:
-        groups = _lines(root / "proc/self/cgroup")
-        mounts = _lines(root / "proc/self/mountinfo")
+        groups = _lines(ROOT / "proc/self/cgroup")
+        mounts = _lines(ROOT / "proc/self/mountinfo")
     except OSError:
         return []
     if version == 2:
@@ -142,20 +142,18 @@ def _folders(root: Path, version: int, controller: str) -> list[Path]:
             # The mount shows the cgroup `top`; without a namespace of its own the path is the
             # host's.
             relative = path.removeprefix(top.rstrip("/")) if path.startswith(top) else ""
-            base = root / place.lstrip("/")
+            base = ROOT / place.lstrip("/")
             inner = base / relative.lstrip("/")
             inner = inner if inner.is_dir() else base
             return [each for each in (inner, *inner.parents) if each.is_relative_to(base)]
     return []
 
 
-def _files(controller: str, names: Mapping[int, str], root: Path) -> list[Path]:
+def _files(controller: str, names: Mapping[int, str]) -> list[Path]:
     """Return the paths of a file (names by cgroup version) in this process's cgroup and its
     parents, in order."""
     return [
-        folder / name
-        for version, name in names.items()
-        for folder in _folders(root, version, controller)
+        folder / name for version, name in names.items() for folder in _folders(version, controller)
     ]
 
 
@@ -179,43 +177,41 @@ def _path(text: str) -> str:
     )
 
 
-def _lowest(controller: str, files: Mapping[int, str], root: Path) -> int | None:
+def _lowest(controller: str, files: Mapping[int, str]) -> int | None:
     """Return the lowest number in such a file of this process's cgroup and its parents; None if
     there is none, or it means no limit."""
-    numbers = (int(text) for text in readings(controller, files, root) if text.isdigit())
+    numbers = (int(text) for text in readings(controller, files) if text.isdigit())
     return min((number for number in numbers if number < NO_LIMIT), default=None)
 
 
-def readings(controller: str, names: Mapping[int, str], root: Path = Path("/")) -> list[str]:
+def readings(controller: str, names: Mapping[int, str]) -> list[str]:
     """Return the content of such files."""
     texts = []
-    for file in _files(controller, names, root):
+    for file in _files(controller, names):
         with contextlib.suppress(OSError):
             texts.append(file.read_text().strip())
     return texts
 
 
-def cpu_limit(root: Path = Path("/")) -> float | None:
+def cpu_limit() -> float | None:
     """Return how many CPUs this process's cgroup may use at a time; None if it has no limit."""
-    quotas, periods = (
-        readings("cpu", {1: f"cpu.cfs_{name}_us"}, root) for name in ("quota", "period")
-    )
-    limits = [text.partition(" ")[::2] for text in readings("cpu", {2: "cpu.max"}, root)]
+    quotas, periods = (readings("cpu", {1: f"cpu.cfs_{name}_us"}) for name in ("quota", "period"))
+    limits = [text.partition(" ")[::2] for text in readings("cpu", {2: "cpu.max"})]
     limits += zip(quotas, periods, strict=False)
     given = (int(quota) / int(period) for quota, period in limits if quota.isdigit())
     return min(given, default=None)
 
 
-def cpus(root: Path = Path("/")) -> tuple[float, str]:
+def cpus() -> tuple[float, str]:
     """Return how many CPUs this process may use at a time, and a name for them: processes of one
     boot of a kernel with the same affinity (which is within the cpuset) share them, but for a lower
     limit, which is that of one cgroup. "" if nothing tells machines apart."""
-    limit, allowed = cpu_limit(root), sorted(os.sched_getaffinity(0))
+    limit, allowed = cpu_limit(), sorted(os.sched_getaffinity(0))
     number, group = float(len(allowed)), 0
     if limit is not None and limit < number:
-        folders = _folders(root, 2, "cpu") or _folders(root, 1, "cpu")
+        folders = _folders(2, "cpu") or _folders(1, "cpu")
         number, group = limit, folders[0].stat().st_ino if folders else 0
     with contextlib.suppress(OSError):
-        boot = (root / "proc/sys/kernel/random/boot_id").read_text().strip()
+        boot = (ROOT / "proc/sys/kernel/random/boot_id").read_text().strip()
         return number, f"{boot} {allowed[0]}-{allowed[-1]}/{len(allowed)} {group}"
     return number, ""

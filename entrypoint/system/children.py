@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from entrypoint.system import cgroups, proc
-from entrypoint.system.process import sweep, tied
+from entrypoint.system.process import tied
 from entrypoint.system.threads import rest
 
 _LOOK = 1.0  # seconds between two checks for the end of a process, if the kernel cannot report it
@@ -81,7 +81,7 @@ async def end_all(limit: float, spared: int = 0) -> list[str]:
 
     Returns the processes that still exist after `limit` seconds, such as `pid 12, state D`.
     """
-    remaining = sweep(spared)
+    remaining = proc.sweep(spared)
     wait = asyncio.ensure_future(gone(remaining))
     done, _ = await asyncio.wait({wait}, timeout=limit)
     wait.cancel()

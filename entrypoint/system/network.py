@@ -25,14 +25,15 @@ _LOOPBACK = 0x8
 Address = tuple[int, int, int, str, Any]  # as socket.getaddrinfo gives them
 
 
-def addresses(host: str, port: int | None) -> list[Address]:
-    """Return all addresses of the host, of either family, in the system's order of preference.
+def addresses(host: str, port: int | None = None, flags: int = 0) -> list[Address]:
+    """Return all addresses of the host, of either family, in the system's order of preference;
+    `flags` as for socket.getaddrinfo.
 
     Raises LookupError if there is none now; a starting container may get its DNS entry later.
     """
     try:
         # As bytes, since Python would import the IDNA tables for a string: host names are ASCII.
-        return list(socket.getaddrinfo(host.encode(), port, type=socket.SOCK_STREAM))
+        return list(socket.getaddrinfo(host.encode(), port, type=socket.SOCK_STREAM, flags=flags))
     except (socket.gaierror, UnicodeError) as error:
         raise LookupError(str(error)) from None
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import os
 import socket
 import sys
 from collections.abc import Collection, Iterator
@@ -52,7 +51,7 @@ def holder(port: int, address: str | None = None) -> str:
     inodes = dict(_owners(port, _as_shown(address)))
     for inode in inodes:
         for pid, name, _ in proc.processes():
-            if inode in _sockets(pid):
+            if any(target == f"socket:[{inode}]" for _, target in proc.open_files(pid)):
                 return f"{name} (pid {pid})"
     return next((f"a process of uid {uid}" for uid in inodes.values()), "another process")
 
@@ -82,18 +81,6 @@ def _owners(port: int, addresses: Collection[str]) -> Iterator[tuple[str, str]]:
     listeners = [row for row in found if row[3] == _LISTENS]
     for row in listeners or found:
         yield row[9], row[7]
-
-
-def _sockets(pid: int) -> set[str]:
-    """Return the inodes of a process's sockets; none of a process that we may not look into."""
-    inodes = set()
-    with contextlib.suppress(OSError):
-        for name in os.listdir(f"/proc/{pid}/fd"):
-            with contextlib.suppress(OSError):
-                kind, _, inode = os.readlink(f"/proc/{pid}/fd/{name}").partition(":")
-                if kind == "socket":
-                    inodes.add(inode.strip("[]"))
-    return inodes
 
 
 def offer(

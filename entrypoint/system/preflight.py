@@ -24,7 +24,7 @@ _WARNINGS = {  # id of the finding of `check` -> summary
 }
 
 
-def check(plan: Plan, root: Path = ROOT) -> list[str]:
+def check(plan: Plan) -> list[str]:
     """Raise this process's soft limits, which what it starts inherits; check the limits of this
     host, and return the warnings.
 
@@ -46,15 +46,15 @@ def check(plan: Plan, root: Path = ROOT) -> list[str]:
         errors.append(HostError("EP420 too few file handles", handles.detail, handles.fix))
     if errors:
         raise type(errors[0])("; ".join(map(str, errors)))
-    shm = limits.shared_memory(topology.this.slots, topology.device.count, **shared_memory(root))
-    lock = locked_memory(root)
+    shm = limits.shared_memory(topology.this.slots, topology.device.count, **shared_memory())
+    lock = locked_memory()
     findings = (shm, handles, limits.locked_memory(**lock))
     warnings = [
         f"{_WARNINGS[finding.id]} | {finding.detail} | {finding.fix}"
         for finding in findings
         if finding.level == "warning"
     ]
-    ports = [*(root / "sys/class/infiniband").glob("*/ports/*")]
+    ports = [*(ROOT / "sys/class/infiniband").glob("*/ports/*")]
     if topology.has_peers and ports and not lock["rdma_files"]:
         missing = f"{count(len(ports), 'port')}, no device file in /dev/infiniband"
         fix = "give the container /dev/infiniband, and --ulimit memlock=-1"
@@ -62,9 +62,9 @@ def check(plan: Plan, root: Path = ROOT) -> list[str]:
     return warnings
 
 
-def shared_memory(root: Path = ROOT) -> dict[str, Any]:
+def shared_memory() -> dict[str, Any]:
     """Return the free and all bytes of /dev/shm, or why it cannot be used."""
-    place = root / "dev/shm"
+    place = ROOT / "dev/shm"
     try:
         disk = os.statvfs(place)
     except OSError as error:
@@ -78,13 +78,13 @@ def shared_memory(root: Path = ROOT) -> dict[str, Any]:
     return {"shm_free": free * block, "shm_total": total * block}
 
 
-def locked_memory(root: Path = ROOT) -> dict[str, Any]:
+def locked_memory() -> dict[str, Any]:
     """Return the limit on locked memory, whether it counts here, and the number of device files
     for RDMA."""
     return {
         "memlock": resource.getrlimit(resource.RLIMIT_MEMLOCK)[1],  # `run` raises the soft one
-        "may_lock": proc.has_capability(proc.CAP_IPC_LOCK, root),
-        "rdma_files": len(list((root / "dev/infiniband").glob("uverbs*"))),
+        "may_lock": proc.has_capability(proc.CAP_IPC_LOCK, ROOT),
+        "rdma_files": len(list((ROOT / "dev/infiniband").glob("uverbs*"))),
     }
 
 

@@ -12,6 +12,7 @@ if False:  # only for type checkers: importing it is slow
     from typing import NoReturn
 
 _ENOENT = 2
+_KILL = 9
 _E2BIG = 7  # too long for execve(2)
 _STAT = 4096  # bytes; a process's `stat` has some hundred
 CAP_IPC_LOCK = 14  # linux/capability.h: exempt from the limit on locked memory
@@ -162,6 +163,19 @@ def kill(pids: Iterable[int], signum: int) -> None:
             continue
 
 
+def sweep(spared: int = 0) -> set[int]:
+    """Kill all processes below this one but `spared`, also those forked meanwhile, and return the
+    pids."""
+    killed: set[int] = set()
+    for _ in range(10):
+        alive = {*descendants(os.getpid())} - {spared}
+        if not alive:
+            break
+        kill(alive, _KILL)
+        killed |= alive
+    return killed
+
+
 def number(file: str | os.PathLike[str], name: str, base: int = 10) -> int | None:
     """Return the number after this name in a file of the kernel, one name a line; None if it is
     missing."""
@@ -174,6 +188,25 @@ def number(file: str | os.PathLike[str], name: str, base: int = 10) -> int | Non
     except (OSError, ValueError):
         pass
     return None
+
+
+def open_files(pid: int) -> Iterator[tuple[str, str]]:
+    """Return each open file of a process, as a path in /proc, and what it is."""
+    folder = f"/proc/{pid}/fd"
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return
+    for name in names:
+        try:
+            yield f"{folder}/{name}", os.readlink(f"{folder}/{name}")
+        except OSError:
+            continue  # it was closed
+
+
+def catches(pid: int, signum: int) -> bool:
+    """Return whether a process has a handler for the signal."""
+    return bool((number(f"/proc/{pid}/status", "SigCgt:", 16) or 0) >> (signum - 1) & 1)
 
 
 def has_capability(bit: int, root: str | os.PathLike[str]) -> bool:
@@ -285,9 +318,7 @@ def why_not_started(
 def _interpreter(file: str) -> str:
     """Return what the first line of a script names as its interpreter; "" if it is no script."""
     try:
-        with open(
-            file, "rb", opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK)
-        ) as text:
+        with open(os.open(file, os.O_RDONLY | os.O_NONBLOCK), "rb") as text:
             first = text.readline(256)
     except OSError:
         return ""

@@ -159,16 +159,3 @@ def tied(argv: Sequence[str]) -> Sequence[str]:
     setpriv is there."""
     setpriv = which("setpriv", os.environ.get("PATH", os.defpath))  # of util-linux
     return (setpriv, "--pdeathsig", "KILL", "--", *argv) if setpriv else argv
-
-
-def sweep(spared: int = 0) -> set[int]:
-    """Kill all processes below this one but `spared`, also those forked meanwhile, and return the
-    pids."""
-    killed: set[int] = set()
-    for _ in range(10):
-        alive = {*proc.descendants(os.getpid())} - {spared}
-        if not alive:
-            break
-        proc.kill(alive, signal.SIGKILL)
-        killed |= set(alive)
-    return killed

@@ -7,9 +7,9 @@ import asyncio
 import contextlib
 from _thread import allocate_lock, start_new_thread
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from entrypoint.system import cgroups
 
@@ -19,6 +19,36 @@ T = TypeVar("T")
 async def rest(seconds: float) -> None:
     """Let time pass before a state is checked again that no event announces."""
     await asyncio.wait({asyncio.get_running_loop().create_future()}, timeout=seconds)
+
+
+class Background(set[asyncio.Task[Any]]):
+    """Coroutines that run in the background; `failed` takes the error of one."""
+
+    def __init__(self, failed: Callable[[Exception], object]) -> None:
+        super().__init__()
+        self._failed = failed
+
+    def __call__(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """Run a coroutine.
+
+        The task runs the coroutine itself: within another one it would never start, of which Python
+        warns on stderr, if the task is cancelled before its first step.
+        """
+        task = asyncio.create_task(work)
+        self.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, Exception):
+            self._failed(error)
+
+    def cancel(self) -> None:
+        """Cancel all that still run."""
+        for task in list(self):
+            task.cancel()
 
 
 class _Threads:

@@ -36,6 +36,11 @@ MACHINES: dict[str, tuple[str, tuple[Any, ...], int, int]] = {
 BOOT = "proc/sys/kernel/random/boot_id"
 
 
+@pytest.fixture(autouse=True)
+def root(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cgroups, "ROOT", cgroups.ROOT)  # which tests change
+
+
 def listed(text: str) -> list[int]:
     """Return the numbers of a list such as 0-3,8."""
     pairs = [part.split("-") for part in text.split(",")]
@@ -47,7 +52,7 @@ def put(file: Path, text: str) -> None:
     file.write_text(f"{text}\n")
 
 
-def build(root: Path, version: int = 2, *limits: str, boot: str = "one") -> Path:
+def build(root: Path, version: int = 2, *limits: str, boot: str = "one") -> None:
     """Write the kernel's files of a container: the cgroups from the outermost to its own."""
     path = "/pod/box"[: 4 * len(limits)]
     place = "/sys/fs/cgroup" if version == 2 else "/sys/fs/cgroup/cpu,cpuacct"
@@ -63,7 +68,7 @@ def build(root: Path, version: int = 2, *limits: str, boot: str = "one") -> Path
             quota, period = text.split()
             put(folder / "cpu.cfs_quota_us", quota)
             put(folder / "cpu.cfs_period_us", period)
-    return root
+    cgroups.ROOT = root
 
 
 @pytest.mark.promise("threads of each rank are its share of the container's CPUs")
@@ -71,7 +76,8 @@ def build(root: Path, version: int = 2, *limits: str, boot: str = "one") -> Path
 def test_a_machine(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     allowed, limits, ranks, expected = MACHINES[name]
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(listed(allowed)))
-    cpus, pool = cgroups.cpus(build(tmp_path, *limits))
+    build(tmp_path, *limits)
+    cpus, pool = cgroups.cpus()
     assert pool
     facts = Facts({"PATH": "/bin"}, "a", "/", 0, "root", "/root", cpus=cpus, cpu_pool=pool)
     text = f"command: [prog]\nlauncher: mpirun\nslots: {ranks}\n"
@@ -107,15 +113,17 @@ def test_containers_that_share_their_cpus_name_them_alike(
     pools = []
     for number, (allowed, limits, boot) in enumerate((first, second)):
         monkeypatch.setattr(os, "sched_getaffinity", lambda pid, cpus=allowed: set(listed(cpus)))
-        pools.append(cgroups.cpus(build(tmp_path / str(number), *limits, boot=boot))[1])
+        build(tmp_path / str(number), *limits, boot=boot)
+        pools.append(cgroups.cpus()[1])
     assert (pools[0] == pools[1]) is share
 
 
 def test_processes_of_one_container_share_its_limit(tmp_path: Path) -> None:
-    root = build(tmp_path, 2, "50000 100000")
-    assert cgroups.cpus(root) == cgroups.cpus(root)
-    assert cgroups.cpus(root)[0] == 0.5
+    build(tmp_path, 2, "50000 100000")
+    assert cgroups.cpus() == cgroups.cpus()
+    assert cgroups.cpus()[0] == 0.5
 
 
 def test_an_unknown_machine_shares_with_none(tmp_path: Path) -> None:
-    assert cgroups.cpus(tmp_path)[1] == ""
+    cgroups.ROOT = tmp_path
+    assert cgroups.cpus()[1] == ""

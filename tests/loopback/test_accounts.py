@@ -15,23 +15,10 @@ import pytest
 from entrypoint.base.errors import ConfigError
 from entrypoint.base.model import Facts
 from entrypoint.system import account
+from tests import table
 from tests.cluster import RUN, Make
 
-# name -> shell, password, last day of the account; and what is wrong with it
-ACCOUNTS = {
-    "usable": (("/bin/bash", "x", ""), ""),
-    "no password": (("/bin/sh", "*", ""), ""),
-    "to expire": (("/bin/sh", "x", "99999"), ""),
-    "locked": (("/bin/bash", "!*", ""), "the account root is locked"),
-    "locked for good": (("/bin/bash", "!", ""), "the account root is locked"),
-    "expired": (("/bin/bash", "x", "1"), "the account root has expired"),
-    "nologin": (("/usr/sbin/nologin", "x", ""), "its shell /usr/sbin/nologin runs no commands"),
-    "false": (("/bin/false", "x", ""), "its shell /bin/false runs no commands"),
-    "true": (("/bin/true", "x", ""), "its shell /bin/true runs no commands"),
-    "no shell": (("/bin/nothing", "x", ""), "its shell /bin/nothing runs no commands"),
-    "restricted": (("/bin/rbash", "x", ""), "its shell /bin/rbash runs no commands"),
-    "no home": (("", "x", ""), ""),
-}
+ACCOUNTS = table("tests/tables/accounts.yaml")
 
 
 @pytest.fixture(autouse=True)

@@ -204,7 +204,9 @@ def test_a_tool_that_ends_with_an_error_is_read_all_the_same(node: Node) -> None
     assert found == [("warning", "its infoROM is corrupted")]
 
 
-def test_ports_of_rdma_devices_as_the_kernel_shows_them(tmp_path: Path) -> None:
+def test_ports_of_rdma_devices_as_the_kernel_shows_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """InfiniBand at NDR, RoCE with its cable out, and EFA, which is neither; what cannot be read is
     empty."""
     ports = {
@@ -229,7 +231,8 @@ def test_ports_of_rdma_devices_as_the_kernel_shows_them(tmp_path: Path) -> None:
         Port("rdmap16s27", "1", "Unspecified", "ACTIVE", "100 Gb/sec (4X EDR)"),
         Port("siw0", "1", "", "INIT", ""),
     )
-    assert preflight.locked_memory(tmp_path)["rdma_files"] == 2
+    monkeypatch.setattr(preflight, "ROOT", tmp_path)
+    assert preflight.locked_memory()["rdma_files"] == 2
 
 
 FACTS = Facts(env={}, hostname="a", cwd="/", uid=1000, user="ma-user", home="/home/ma-user")

@@ -17,11 +17,10 @@ from shlex import split
 from typing import Any
 
 import pytest
-import yaml
 
 from entrypoint.base import registry
 from entrypoint.cli.parser import NAMES
-from tests import TREE, apis
+from tests import apis, table
 from tests.cluster import free_port
 from tests.command import PATH, captured
 from tests.command import run as call
@@ -192,7 +191,7 @@ def test_schema_is_a_json_schema(cwd: Path) -> None:
 # What is wrong
 
 
-WRONG: dict[str, str] = yaml.safe_load((TREE / "tests/tables/flags.yaml").read_text("utf-8"))
+WRONG: dict[str, str] = table("tests/tables/flags.yaml")
 
 
 @pytest.mark.parametrize("words", WRONG)
@@ -429,21 +428,7 @@ def test_a_folder_whose_name_is_not_utf_8(cwd: Path) -> None:
     assert rb"/caf\udce9" in done.stdout
 
 
-# How each command is called, where it needs more than its name to do anything.
-CALLS = {
-    "run": "--passthrough -- true",
-    "check": "--limit 1",
-    "netcheck": "--hosts a",
-    "local": "-- true",
-    "init": "--out job.yaml",
-    "render": "--out rendered",
-    "deploy": "kubernetes --image x --hosts 2 -- true",
-    "explain": "75",
-    "ranktable": "",
-    "schema": "",
-    "report": "none",
-    "rerun": "--rank 0 --run-dir none",
-}
+CALLS = table("tests/tables/cli.yaml")["calls"]
 
 
 @pytest.mark.parametrize("command", NAMES)
@@ -535,31 +520,7 @@ def test_the_program_has_its_signals_as_they_are_by_default(cwd: Path) -> None:
 
 @pytest.mark.parametrize(
     ("program", "status", "seen"),
-    [
-        ("no-such-program", 127, "No such file or directory"),
-        ("./missing", 127, "No such file or directory"),
-        (
-            "python train.py --x",
-            127,
-            "No such file or directory | it is one word with spaces | write it as several:"
-            " python train.py --x",
-        ),
-        ("./not-executable", 126, "Permission denied"),
-        ("./folder", 126, "Permission denied"),
-        ("./no-format", 126, "Exec format error"),
-        (
-            "./bad-interpreter",
-            127,
-            "No such file or directory | it exists, but its interpreter '/no/such/shell' does not |"
-            " install it, or name another in the script's first line",
-        ),
-        (
-            "./windows",
-            127,
-            r"No such file or directory | it exists, but its interpreter '/bin/sh\r' does not |"
-            r" the script has Windows line ends: sed -i 's/\r$//' ./windows",
-        ),
-    ],
+    table("tests/tables/cli.yaml")["programs"],
 )
 def test_a_program_that_cannot_start(program: str, status: int, seen: str, cwd: Path) -> None:
     (cwd / "folder").mkdir()

@@ -17,6 +17,7 @@ import pytest
 from entrypoint import spec as specs
 from entrypoint.tools.deploy import slurm
 from entrypoint.tools.deploy._options import Options
+from tests import table
 from tests.command import captured
 from tests.golden_deploy import cases, made
 from tests.slurm import Slurm
@@ -115,20 +116,7 @@ def test_the_status_of_a_job_with_spares_is_that_of_worker_0(
     assert made.said("scontrol") == ["requeue 7"] * (first == 75)
 
 
-# status of both nodes, restarts before, whether scontrol refuses, restarts that Slurm counts
-# meanwhile -> whether a requeue is asked for, and what is said of it
-REQUEUES = {
-    "69": ("69", "", False, "", True, "requeued | status 69: machines or the network failed\n"),
-    "71": ("71", "", False, "", True, "requeued | status 71: machines or the network failed\n"),
-    "75": ("75", "", False, "", True, "requeued | status 75: machines or the network failed\n"),
-    "the third time": ("75", "2", False, "", True, "requeued | status 75: machines or the network failed\n"),
-    "not forever": ("75", "3", False, "", False, "EP651 not requeued | status 75 after 3 restarts"),
-    "a cluster that does not": (
-        "75", "", True, "", True, "EP651 cannot requeue | status 75, scontrol refused | submit it again\n",
-    ),
-    # It takes a node for down while the others end with 75, and refuses a second requeue.
-    "Slurm has done it": ("75", "1", True, "2", True, "requeued by Slurm itself | status 75: a node failed\n"),
-}  # fmt: skip
+REQUEUES = table("tests/tables/requeues.yaml")
 
 
 @pytest.mark.promise(

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from entrypoint.cli import explain
+from tests import table
 
 LOG = """\
 2024-05-01T10:00:00Z [rank3]: Traceback (most recent call last):
@@ -90,21 +91,7 @@ def test_a_file_wins_over_a_text(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("words", "status", "message"),
-    [
-        (("nothing.log",), 66, "EP111 cannot read nothing.log | No such file or directory"),
-        (("no/such/file",), 66, "EP111 cannot read no/such/file"),
-        (("--json", "nothing"), 66, "EP111 cannot read nothing"),
-        (("/dev/zero",), 66, "EP111 cannot read /dev/zero | it is not a file"),
-        ((".",), 66, "EP111 cannot read . | Is a directory"),
-        (("./loop",), 66, "EP111 cannot read ./loop"),
-        (("--json", "EP500"), 64, "EP136 --json needs a log | EP500"),
-        (("--json", "75"), 64, "EP136 --json needs a log | 75"),
-        (("--json",), 64, "EP136 --json needs a log"),
-        (("--status", "1", "two", "words"), 64, "EP136 --status needs a log | two words"),
-        (("--status", "300", "-"), 64, "EP136 --status needs a status | 300"),
-        (("--status", "x", "-"), 64, "EP136 --status needs a status | x"),
-        (("--signal", "SIGFISH", "-"), 64, "EP136 --signal needs the name of a signal | SIGFISH"),
-    ],
+    table("tests/tables/explain_log.yaml"),
 )
 def test_what_is_wrong_is_said_once(
     tmp_path: Path, words: tuple[str, ...], status: int, message: str

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from entrypoint.cli import of_image
-from tests import TREE
+from tests import TREE, table
 
 COMMAND = [sys.executable, "-I", str(TREE / "scripts/image-entry")]
 DOCUMENTED = TREE / "tests/samples/modelarts/run_mpi.sh"
@@ -27,21 +27,7 @@ ODD = {
 
 @pytest.mark.parametrize(
     ("given", "wanted"),
-    [
-        ([], ["run"]),
-        (["--help"], ["--help"]),
-        (["--version"], ["--version"]),
-        (["--spec", "job.yaml"], ["run", "--spec", "job.yaml"]),
-        (["--", "true"], ["run", "--", "true"]),
-        (["python", "train.py", "--help"], ["run", "--passthrough", "--", "python", "train.py", "--help"]),
-        (["run"], ["run", "--passthrough", "--", "run"]),
-        ([""], ["run", ""]),
-        (["entrypoint", "plan"], None),
-        (["bash", "run_mpi.sh", "--help"], None),
-        (["./torchrun.sh"], None),
-        (["/home/ma-user/torchlaunch.sh", "x"], None),
-        (["python", "train.py", "run_mpi.sh"], ["run", "--passthrough", "--", "python", "train.py", "run_mpi.sh"]),
-    ],
+    table("tests/tables/image_entry.yaml"),
 )  # fmt: skip
 def test_what_the_words_of_an_image_mean(given: list[str], wanted: list[str] | None) -> None:
     assert of_image(given) == wanted

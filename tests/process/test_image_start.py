@@ -17,7 +17,7 @@ import pytest
 
 from entrypoint.system.image.start import ENTRY, HAS_RUN, VARIABLE
 from entrypoint.system.proc import children, has_ended
-from tests import TREE
+from tests import TREE, table
 
 # image-entry of this tree, and a record and an image-entry at places of their own.
 RUN = """
@@ -32,7 +32,7 @@ try:
         record._LIMIT = float(os.environ.pop("LIMIT", 60))
         sys.argv[1:] = sys.argv[4:]
         sys.exit(record.main())
-    print("ended", start.run_first(sys.argv[3:], print, sys.argv[2]))
+    print("ended", start.run_first(sys.argv[3:], print))
 except EntrypointError as error:
     print(error)
     sys.exit(error.status)
@@ -84,17 +84,7 @@ def test_it_runs_the_program(last: str, entry: Path, tmp_path: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "a  b,1,3,/usr\nended 7\n", "")
 
 
-# What a start does instead -> how often the program still runs, and the status of the parent.
-APART = {
-    "exit 0": (0, 78),
-    "exit 5": (0, 5),
-    "echo own training": (0, 78),
-    'echo "own training $@"': (0, 78),
-    'if [ "$ALONE" ]; then echo own training; else exec "$@"; fi': (0, 78),
-    "kill -TERM $$": (0, 143),
-    '"$@" & exit 0': (None, 78),  # whether it runs before its parent ends is chance
-    '"$@" >/dev/null; exec "$@"': (0, 78),
-}
+APART = table("tests/tables/image_start.yaml")["apart"]
 
 
 @pytest.mark.promise("a start that has not run the program never ends with 0")
@@ -187,40 +177,8 @@ def test_one_that_must_begin_in_its_folder(program: str, entry: Path, tmp_path: 
         assert done.stdout == f"{folder}\nended 0\n"
 
 
-# Starts -> how they are run, beside their name.
-RUNS = {
-    "exec": ['exec "$@"'],
-    "waits": ['"$@"'],
-    "waits in the background": ['"$@" &', "wait $!"],
-    "a comment": ["# $@ runs nothing", 'set -- env A=1 "$@"', 'exec "$@"'],
-    "prints much": ["head -c 300000 /dev/zero | tr '\\0' x", 'exec "$@"'],
-    "another user": ['exec setpriv --no-new-privs "$@"'],
-    "a login": ['cmd=("$@")', 'exec bash -lc \'"$0" "$@"\' "${cmd[@]}"'],
-    "drops a variable": ['exec env -u HOME "$@"'],
-    "leaves a service": ["sleep 600 &", 'exec "$@"'],
-}
-# Starts that `install` refuses -> what it says of them.
-REFUSED = {
-    'sh ./train.sh "$@"': "has not run them",
-    "# passes $@ on\necho own training": "has not run them",
-    'python3 -c "print(1)" "$@"': "has not run them, and exited with 0",
-    "exit 0": "has not run them, and exited with 0",
-    "exit 9": "has not run them, and exited with 9",
-    "sleep 600": "has not ended after",
-    'while :; do echo much; done; exec "$@"': "has not ended after",
-    '"$@" & exit 0': "exited with 0",
-    '"$@" &\nwait': "exited with 0 after their status",
-    '"$@"\necho own training': "exited with 0 after their status",
-    '"$@" || true': "exited with 0 after their status",
-    'set -e\n"$@"\n"$@"': "has run its arguments 2 times",
-    'until "$@"; do sleep 0.1; done': "has not ended after",
-    "exec $@": "has not run them",
-    'exec bash -c "$*"': "has not run them",
-    'exec "$@" more': "has not run them",
-    'exec "$1"': "has not run them",
-    'exec env -i PATH="$PATH" "$@"': "has not run them",
-    'setsid -f "$@"': "exited with 0",
-}
+RUNS = table("tests/tables/image_start.yaml")["runs"]
+REFUSED = table("tests/tables/image_start.yaml")["refused"]
 
 
 def install(

@@ -10,7 +10,7 @@ import yaml
 
 from entrypoint import spec as specs
 from entrypoint.spec import fields
-from tests import command
+from tests import command, table
 
 MODELARTS = {
     "MA_NUM_HOSTS": "2",
@@ -26,19 +26,7 @@ def init(folder: Path, *argv: str, **env: str) -> command.Done:
 
 @pytest.mark.parametrize(
     ("text", "launcher"),
-    [
-        ("import horovod.torch as hvd", "mpirun"),
-        ("from mpi4py import MPI", "mpirun"),
-        ("import torch.distributed as dist", "torchrun"),
-        ("rank = int(os.environ['LOCAL_RANK'])", "torchrun"),
-        ("    import deepspeed", "deepspeed"),
-        ("from accelerate import Accelerator", "accelerate"),
-        ("parser.add_argument('--init_method')", "pytorch"),
-        ("parser.add_argument('--worker_hosts')", "tensorflow"),
-        ("jax.distributed.initialize()", "jax"),
-        ("import mindspore as ms", "msrun"),
-        ("# import horovod is not needed", None),
-    ],
+    table("tests/tables/init.yaml"),
 )
 def test_a_script_in_the_folder_tells_command_and_launcher(
     text: str, launcher: str | None, tmp_path: Path

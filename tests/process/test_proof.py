@@ -9,35 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from tests import TREE, tiers
+from tests import TREE, table, tiers
 from tests.proof.areas import AREAS, area_of
 from tests.proof.inputs import COMMAND, KINDS, Inputs
 
 pytestmark = pytest.mark.textual  # it depends on every file
-# What the tests of an area exercise, some of each kind: a change in it runs at least one of them again.
-EXERCISED = {
-    "unit": ["entrypoint/plan/numbering.py", "templates/torchrun/torchrun.sh.j2", "docs/how-to/docker.md", "tests/platforms/"],
-    "simulation": ["entrypoint/job/leader.py", "entrypoint/job/failure.py", "tests/simulation/world.py"],
-    "process": ["entrypoint/cli/plan.py", "entrypoint/ranks/", "entrypoint/features/explain/messages.yaml", "README.md"],
-    "pages": ["templates/report/timeline.html.j2", "docs/how-to/docker.md", "scripts/docs"],
-    "loopback": ["entrypoint/job/leader.py", "entrypoint/launchers/ray.py", "templates/mpirun/mpirun.sh.j2", "tests/cluster.py"],
-    "observe": ["examples/observe/", "scripts/dev/fluent-bit", "examples/local/work.py", "entrypoint/features/record/metrics.py", "templates/kubernetes/pod.yaml.j2", "tests/samples/observe/"],
-    "stalls": ["entrypoint/ranks/stall/", "entrypoint/launchers/torchrun.py", "tests/stalls/train.py"],
-    "cpus": ["entrypoint/launchers/mpirun.py", "entrypoint/system/threads.py"],
-    "security": ["entrypoint/session/", "templates/ssh/sshd_config.j2", "docs/explanation/security.md"],
-    "image": ["Dockerfile.gpu", "Dockerfile.ascend", "scripts/image/", "scripts/image-entry", "docs/reference/image-contract.md", "entrypoint/job/leader.py"],
-    "compose": ["entrypoint/tools/deploy/compose.py", "templates/compose/compose.yaml.j2", "entrypoint/platforms/kubernetes.py", "Dockerfile.gpu"],
-    "engines": ["entrypoint/launchers/tensorflow.py", "entrypoint/launchers/msrun.py", "entrypoint/platforms/modelarts.py", "examples/mindspore/"],
-    "launchers": ["entrypoint/launchers/deepspeed.py", "templates/ray/ray_node.py", "examples/jax/", "Dockerfile.gpu"],
-    "faults": ["entrypoint/job/failure.py", "entrypoint/launchers/torchrun.py", "tests/faults/faultjob.py"],
-    "restarts": ["entrypoint/job/", "entrypoint/launchers/torchrun.py", "Dockerfile.gpu"],
-    "slurm": ["entrypoint/platforms/slurm.py", "tests/sbatch/realslurm.py", "Dockerfile.gpu"],
-    "kubernetes": ["templates/kubernetes/", "entrypoint/tools/deploy/kubernetes.py", "entrypoint/platforms/kubernetes.py", "entrypoint/job/leader.py", "docs/how-to/kubernetes.md", "docs/how-to/kustomize.md", "examples/mpi/train.py", "examples/pytorch/train.py", "scripts/dev/setup-kubernetes", "Dockerfile.gpu"],
-    "bake": ["scripts/image/install", "tests/bake/layouts/", "entrypoint/launchers/mpirun.py"],
-    "wheel": ["scripts/version.py", "scripts/build_hook.py", "templates/slurm/job.sh.j2", "entrypoint/causes/", "pyproject.toml"],
-    "arm64": ["Dockerfile.ascend", "entrypoint/launchers/ascend.py"],
-    "apptainer": ["scripts/image/install", "entrypoint/launchers/mpirun.py"],
-}  # fmt: skip
+EXERCISED = table("tests/tables/exercised.yaml")
 ENTRY = "import atexit, sys; from entrypoint.cli import main; atexit.register(lambda: print(*sys.modules, file=open(sys.argv[1], 'w'))); sys.exit(main(sys.argv[2:]))"
 
 

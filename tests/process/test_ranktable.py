@@ -9,7 +9,7 @@ from shlex import split
 import pytest
 
 from entrypoint import ranktable
-from tests import command
+from tests import command, table
 from tests.unit.ranktables import HCCN, TABLES, read, rows
 
 
@@ -62,20 +62,7 @@ def test_make_pairs_servers_with_what_follows(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("args", "status", "message"),
-    [
-        ("check gone.json", 66, "EP111 cannot read gone.json | No such file or directory | "),
-        ("check empty.json", 75, "EP705 rank table empty.json is not complete | it is empty | "),
-        ("convert bad.json", 78, 'EP700 rank table bad.json: version is unknown | "2.0" | '),
-        (
-            "make --server-id 10.0.0.1 --server-id 10.0.0.2 --addresses 10.1.0.1", 64,
-            "EP110 each --server-id needs one --hccn-conf or --addresses | 2 --server-id, 1 of the others | ",
-        ),
-        (
-            "make --server-id 10.0.0.1 --addresses 10.1.0.1 --out empty.json/x", 73,
-            "EP112 cannot write into empty.json | File exists | ",
-        ),
-        ("", 64, "EP110 the following arguments are required: convert|make|check | "),
-    ],
+    table("tests/tables/ranktable.yaml"),
 )  # fmt: skip
 def test_what_is_wrong_is_one_line(args: str, status: int, message: str, tmp_path: Path) -> None:
     (tmp_path / "empty.json").touch()

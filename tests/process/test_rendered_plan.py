@@ -21,6 +21,7 @@ from entrypoint.base.model import Facts, File, Plan
 from entrypoint.base.values import replace
 from entrypoint.plan import rendered, settle
 from entrypoint.spec import JobSpec
+from tests import table
 from tests.command import captured
 
 RECORDER = """\
@@ -30,72 +31,8 @@ print(json.dumps([sys.argv, os.getcwd(), dict(os.environ)]))
 """
 SECRET = "8f2c" * 9
 FOLDER = "jobs"  # below the bench's folder, as MA_JOB_DIR
-# What a spec may say, each with its alternatives.
-SPECS: dict[str, list[Any]] = {
-    "name": [None, None, "demo"],
-    "hosts": [
-        None, None, ["w-0"], ["w-0", "w-1"], ["w-0:3", "w-1", "w-2=10.0.0.9"],
-        ["w-0=fd00::1", "w-1=fd00::2"],
-    ],
-    "slots": [None, None, 2, 8],
-    "nodes": [None, None, None, "1:2", "2:3"],
-    "spares": [None, None, None, 1],
-    "restarts": [None, None, 2],
-    "platform": [None, None, None, "modelarts", "local"],
-    "workdir": [None, None, "place", "${MA_JOB_DIR}/code"],
-    "command": [
-        ["python", "train.py", "--lr", "1"], ["train.py", "$HOME", "a b", "$$"], ["-m", "pkg", ""],
-        ["python3.11", "-u", "train.py"], ["sh", "-c", "exit $N"], None, ["torchrun", "train.py"],
-        ["python", "${MA_JOB_DIR}/code/train.py", "--data", "$MA_JOB_DIR/x", "x$MA_JOB_DIR/y"],
-        ["python", "-m", "torch.distributed.run", "train.py"],
-    ],
-    "env": [
-        None, None, {"TIMEOUT": "30", "A": "it's\n$HOME"}, {"MASTER_PORT": "7100"}, {"UID": "5"},
-        {"PATH": "{bin}:/p", "NNODES": "9", "NODE_RANK": "8", "WORLD_SIZE": "7", "RANK": "6"}, {"RDZV_BACKEND": "c10d"},
-        {"PYTHON": "python3.11"}, {"MA_NUM_HOSTS": "5", "MASTER_ADDR": "other"},
-    ],
-    "torch": [
-        None, None, {"port": 7000}, {"max_restarts": 2}, {"rdzv_backend": "c10d"},
-        {"rdzv_backend": "static"}, {"extra_args": ["--role", "a b", "--rdzv_conf=x=1"]},
-        {"extra_args": ["--nnodes=9"]},
-    ],
-    "timeouts": [None, {"peers": 60}, {"join": 7.4}],
-}  # fmt: skip
-# What platforms, torch's own launchers and users set, each with its alternatives; empty is unset.
-VARIABLES = {
-    "MA_NUM_HOSTS": ["", "", "1", "2", "3", "02", "x"],
-    "MA_VJ_NAME": ["", "", "job-7"],
-    "MA_TASK_NAME": ["", "", "", "worker", "trainer", "ps"],
-    "MA_NUM_GPUS": ["", "", "4", "0"],
-    "MA_TASK_INDEX": ["", "", "0", "1"],
-    "VC_TASK_INDEX": ["", "", "0", "1", "01", "08"],
-    "VC_WORKER_HOSTS": ["", "", "h-0,h-1", "h-0", "h-0:7,h-1:7", "h-0,H-0", "[fd00::1]:7"],
-    "VC_PS_HOSTS": [*[""] * 9, "h-5"],
-    "NODE_RANK": ["", "", "0", "1", "08", "x"],
-    "MY_TASK_INDEX": ["", "", "", "1"],
-    "MY_MPI_SLOTS": ["", "", "", "6", "0"],
-    "MASTER_PORT": ["", "", "7200", "0", "x"],
-    "RDZV_BACKEND": ["", "", "", "c10d", "static", "auto", "etcd"],
-    "MAX_RESTARTS": ["", "", "", "1"],
-    "PET_MAX_RESTARTS": ["", "", "", "3"],
-    "TORCHRUN_EXTRA_ARGS": ["", "", "--role x", "--rdzv-conf=a=1 --role y", "--node-rank 3", "'a b'"],
-    "TORCHLAUNCH_EXTRA_ARGS": ["", "", "", "--role z"],
-    "RANK": ["", "", "0", "1"],
-    "WORLD_SIZE": ["", "", "1", "2"],
-    "MASTER_ADDR": ["", "", "", "other", "w-0"],
-    "NNODES": ["", "", "", "2", "1"],
-    "PET_NNODES": ["", "", "", "2"],
-    "PET_STANDALONE": ["", "", "", "1"],
-    "PET_RDZV_ENDPOINT": ["", "", "", "x:1"],
-    "SLURM_JOB_ID": [*[""] * 9, "7"],
-    "JOB_COMPLETION_INDEX": [*[""] * 9, "1"],
-    "ENTRYPOINT_SLOTS": ["", "", "", "", "5"],
-    "ENTRYPOINT_NODE_RANK": ["", "", "", "", "1"],
-    "ENTRYPOINT_PORT": ["", "", "", "", "7300", "tcp://10.0.0.1:80"],
-    "ENTRYPOINT_TORCH_PORT": ["", "", "", "", "7300"],
-    "ENTRYPOINT_HOSTS": [*[""] * 9, "e-0,e-1"],
-    "ENTRYPOINT_TIMEOUTS_PEERS": [*[""] * 9, "33"],
-}  # fmt: skip
+SPECS: dict[str, list[Any]] = table("tests/tables/rendered_plan.yaml")["specs"]
+VARIABLES = table("tests/tables/rendered_plan.yaml")["variables"]
 # Names that a script might use for itself.
 OWN = ("TIMEOUT", "CMD", "words", "names", "args", "seen", "dollars", "slots", "problem", "i", "ep_word", "ep_env")  # fmt: skip
 ADDED = {"PYTHONUNBUFFERED", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "PWD", "OLDPWD", "SHLVL", "_", "LC_CTYPE"}  # fmt: skip
@@ -114,18 +51,7 @@ class Case:
         return replace(read, launcher=launcher)
 
 
-SCENES: tuple[dict[str, str], ...] = (
-    {"NODE_RANK": "0"},
-    {"NODE_RANK": "1"},
-    {"MA_NUM_HOSTS": "2", "MA_VJ_NAME": "job-7", "VC_TASK_INDEX": "1", "MA_NUM_GPUS": "4"},
-    {"MA_NUM_HOSTS": "2", "VC_WORKER_HOSTS": "h-0,h-1", "MA_TASK_INDEX": "0"},
-    {"VC_WORKER_HOSTS": "h-0,h-1", "VC_TASK_INDEX": "01"},
-    {"MA_NUM_HOSTS": "1", "MA_NUM_GPUS": "0"},
-    {"NNODES": "1"},
-    {"NNODES": "2", "NODE_RANK": "1", "MASTER_ADDR": "m"},
-    {},
-)
-"""Variables with which a file may start."""
+SCENES: tuple[dict[str, str], ...] = table("tests/tables/rendered_plan.yaml")["scenes"]
 
 
 def draw(seed: int, folder: Path) -> Case:

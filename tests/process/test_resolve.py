@@ -18,7 +18,9 @@ def test_answers_that_come_at_one_time_are_no_defect(monkeypatch: pytest.MonkeyP
     the job."""
     together, number = threading.Barrier(3), iter(range(100))
 
-    def answer(host: str, port: int | None) -> list[Any]:
+    def answer(host: str, port: int | None, flags: int = 0) -> list[Any]:
+        if flags:
+            raise LookupError("not an address")
         mine = next(number)
         together.wait()
         if mine != 1:

@@ -29,6 +29,7 @@ from entrypoint.base.values import replace
 from entrypoint.launchers import torchlaunch, torchrun
 from entrypoint.plan import settle
 from entrypoint.spec import JobSpec
+from tests import table
 from tests.command import captured
 from tests.process.bench import Process
 
@@ -219,20 +220,7 @@ def test_a_list_of_nodes_says_how_many_there_are(bench: Bench) -> None:
     assert "EP650 no node of this job has this index | 1 of 1" in got.error
 
 
-ELSEWHERE = (
-    {},
-    {"MASTER_ADDR": "other", "WORLD_SIZE": "2"},
-    {"MASTER_ADDR": "other", "WORLD_SIZE": "two"},
-    {"MA_VJ_NAME": "job"},
-    {"PET_NNODES": "2"},
-    {"PET_NNODES": "1:2"},
-    {"PET_STANDALONE": "1"},
-    {"SLURM_JOB_ID": "1", "SLURM_NNODES": "2", "SLURM_NODEID": "0", "SLURM_NTASKS": "2"},
-    {"JOB_COMPLETION_INDEX": "1"},
-    {"RANK": "0", "WORLD_SIZE": "1"},
-    {"WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "8"},
-    {"DLS_TASK_NUMBER": "2", "DLS_TASK_INDEX": "0"},
-)
+ELSEWHERE = table("tests/tables/torch_scripts.yaml")["elsewhere"]
 
 
 @pytest.mark.promise("a rendered script takes no node of several for the only one")
@@ -366,16 +354,7 @@ def test_processes_of_a_node(
 @BOTH
 @pytest.mark.parametrize(
     ("env", "message"),
-    [
-        ({"NGPUS_PER_NODE": "x"}, "the number of processes is not known | 'x'"),
-        ({"MY_MPI_SLOTS": "0"}, "the number of processes is not known | '0'"),
-        ({"MA_NUM_GPUS": "8"}, "MA_NUM_GPUS counts on ModelArts alone | 8, and"),
-        ({"MASTER_PORT": "70000"}, "this is not a port | '70000'"),
-        ({"VC_PS_HOSTS": "p"}, "this job has more than one list of nodes | VC_PS_HOSTS"),
-        ({"VC_WORKER_HOSTS": "a:7,b:7"}, "the list of nodes is not one of names | VC_WORK"),
-        ({"VC_WORKER_HOSTS": "a,A"}, "a node is named twice | VC_WORKER_HOSTS is 'a,A'"),
-        ({"MA_NUM_HOSTS": "0"}, "the number of nodes is not known | MA_NUM_HOSTS is '0'"),
-    ],
+    table("tests/tables/torch_scripts.yaml")["wrong"],
 )
 def test_what_is_not_read_as_run_reads_it_is_refused(
     bench: Bench, script: str, env: dict[str, str], message: str
@@ -780,24 +759,7 @@ def test_every_variable_of_torch_s_is_a_setting() -> None:
         argv_of("env: {RDZV_BACKEND: static}")
 
 
-REFUSED = {
-    "--nnodes=2": ("nnodes", "hosts"),
-    "--node-rank": ("node_rank", "node_rank"),
-    "--nproc_per_node=2": ("nproc_per_node", "slots"),
-    "--nproc-per-node": ("nproc_per_node", "slots"),
-    "--nproc": ("nproc_per_node", "slots"),  # argparse takes any clear beginning
-    "--master_addr=x": ("master_addr", "hosts"),
-    "--master-port": ("master_port", "port"),
-    "--local-addr=x": ("local_addr", "hosts"),
-    "--standalone": ("standalone", "one host in hosts"),
-    "--rdzv-backend=c10d": ("rdzv_backend", "torch.rdzv_backend"),
-    "--rdzv_e=x": ("rdzv_endpoint", "hosts and port"),
-    "--rdzv_id": ("rdzv_id", "name"),
-    "--module": ("module", "command"),
-    "--no-python": ("no_python", "command"),
-    "--run_path": ("run_path", "command"),
-    "--": ("nnodes", "hosts"),
-}
+REFUSED = table("tests/tables/torch_scripts.yaml")["reserved"]
 
 
 @pytest.mark.parametrize("word", REFUSED)
@@ -952,18 +914,7 @@ assert __name__ == "__main__"
 
 @pytest.mark.parametrize(
     ("program", "ending", "status", "said"),
-    [
-        ("python -u train.py", "pass", 0, ""),
-        ("python -u train.py", "raise Failed(7)", 7, "Failed: report of train.py\n"),
-        ("python -u train.py", "raise Failed(-9)", 137, "Failed: report of train.py\n"),
-        ("python -u train.py", "raise Failed(1)", 1, "Failed: report of train.py\n"),
-        ("python -u train.py", "raise ValueError('another')", 1, "ValueError: another\n"),
-        ("python -u train.py", "sys.exit(2)", 2, ""),
-        ("python -u -m pkg.train x", "raise Failed(7)", 7, "Failed: report of pkg.train\n"),
-        ("python -u a$$b.py", "raise Failed(7)", 7, "Failed: report of a$b.py\n"),
-        ("sort -u a", "raise Failed(7)", 7, "Failed: report of sort\n"),
-        ("cat", "raise Failed(7)", 7, "Failed: report of cat\n"),
-    ],
+    table("tests/tables/torch_scripts.yaml")["ends"],
 )
 def test_the_program_s_own_status_and_torch_s_report_that_names_it(
     tmp_path: Path, program: str, ending: str, status: int, said: str

@@ -6,7 +6,6 @@ import itertools
 import re
 
 import pytest
-import yaml
 
 from entrypoint.base.cause import Cause
 from entrypoint.base.values import replace
@@ -14,7 +13,7 @@ from entrypoint.causes.evidence import DeviceFault, Evidence
 from entrypoint.causes.judge import judge
 from entrypoint.causes.phrase import first_cause, phrase
 from entrypoint.causes.table import HARDWARE, KINDS, Signature, signatures
-from tests import TREE
+from tests import table
 from tests.backtracking import parsed, sample
 from tests.unit.devicefaults import OLD_ECC, fault
 
@@ -177,7 +176,7 @@ def test_a_device_is_certain_only_if_nothing_speaks_against_it(
 
 
 # What healthy jobs print, too. A mistake after it stays the program's.
-HARMLESS: list[str] = yaml.safe_load((TREE / "tests/tables/harmless.yaml").read_text("utf-8"))
+HARMLESS: list[str] = table("tests/tables/harmless.yaml")
 
 
 @pytest.mark.promise("labelled failures are judged rightly, and no mistake is retried")

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from entrypoint import plan as planning
 from entrypoint import spec as specs
@@ -28,7 +27,7 @@ from entrypoint.features.health.report import (
     text,
     together,
 )
-from tests import TREE
+from tests import TREE, table
 from tests.extending import blocks
 
 pytestmark = pytest.mark.see
@@ -50,7 +49,7 @@ PLAN = plan()
 MPIRUN = {"name": "mpirun", "path": "/m"}
 
 
-CASES = yaml.safe_load((TREE / "tests/tables/check.yaml").read_text("utf-8"))
+CASES = table("tests/tables/check.yaml")
 
 
 def observed(like: str, changes: dict[str, Any]) -> dict[str, Any]:

@@ -75,17 +75,18 @@ def test_what_is_no_list_is_refused(text: str) -> None:
         image_record.given(text)
 
 
-def test_the_record(tmp_path: Path) -> None:
+def test_the_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "image.json"
-    assert image_start.read(str(file)) is None
+    monkeypatch.setattr(image_start, "RECORD", str(file))
+    assert image_start.read() is None
     file.write_text('{"start": ["/run.sh", "-q"], "first": "", "folder": "/a"}')
-    assert image_start.read(str(file)) == ImageStart(("/run.sh", "-q"), "", "/a")
+    assert image_start.read() == ImageStart(("/run.sh", "-q"), "", "/a")
     file.write_text('{"start": ["/run.sh"], "first": ""}')
-    assert image_start.read(str(file)) == ImageStart(("/run.sh",))
+    assert image_start.read() == ImageStart(("/run.sh",))
     for text in ("", "[]", '{"start": [1], "first": ""}', '{"start": ["/run.sh"]}'):
         file.write_text(text)
         with pytest.raises(ConfigError, match="EP447"):
-            image_start.read(str(file))
+            image_start.read()
 
 
 @pytest.mark.parametrize(

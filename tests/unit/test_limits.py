@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from entrypoint.system import cgroups
 from entrypoint.system.cgroups import Processes
 
 V1 = (
@@ -15,6 +16,11 @@ V1 = (
     "pids",
 )
 V2 = ("0::/", "30 29 0:26 / /sys/fs/cgroup ro,nosuid - cgroup2 cgroup rw,nsdelegate", "")
+
+
+@pytest.fixture(autouse=True)
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cgroups, "ROOT", tmp_path)
 
 
 @pytest.mark.parametrize(("cgroup", "mount", "folder"), [V1, V2])
@@ -28,7 +34,7 @@ def test_a_refusal_since_the_watch_began_names_the_limit(
     place.mkdir(parents=True)
     (place / "pids.max").write_text("12\n")
     (place / "pids.events").write_text("max 3\n")
-    processes = Processes(tmp_path)
+    processes = Processes()
     assert processes.refused() is None
     (place / "pids.events").write_text("max 4\n")
     assert (
@@ -41,5 +47,5 @@ def test_a_refusal_since_the_watch_began_names_the_limit(
     )
 
 
-def test_without_such_a_cgroup_nothing_is_said(tmp_path: Path) -> None:
-    assert Processes(tmp_path).refused() is None
+def test_without_such_a_cgroup_nothing_is_said() -> None:
+    assert Processes().refused() is None

@@ -8,10 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from entrypoint.system import cgroups
 from entrypoint.system.cgroups import Memory
 
 MIB = 2**20
 V1_NO_LIMIT = 9223372036854771712  # PAGE_COUNTER_MAX, as Linux prints it on 4 KiB pages
+
+
+@pytest.fixture(autouse=True)
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cgroups, "ROOT", tmp_path)
 
 
 def write(folder: Path, **files: object) -> None:
@@ -58,7 +64,7 @@ def v1(root: Path, **files: object) -> Path:
 @pytest.mark.promise("a kill for memory is told with limit and peak")
 def test_version_2(tmp_path: Path) -> None:
     folder = v2(tmp_path)
-    memory = Memory(tmp_path)
+    memory = Memory()
     assert memory.oom_killed() is None
     write(folder, memory__events="oom 1\noom_kill 1\noom_group_kill 0")
     assert memory.oom_killed() == "out of memory: limit 512 MiB, peak 511 MiB"
@@ -67,7 +73,7 @@ def test_version_2(tmp_path: Path) -> None:
 @pytest.mark.promise("a kill for memory is told with limit and peak")
 def test_version_1_and_kills_before_the_watch_do_not_count(tmp_path: Path) -> None:
     folder = v1(tmp_path)
-    memory = Memory(tmp_path)
+    memory = Memory()
     assert memory.oom_killed() is None
     write(folder, memory__oom_control="oom_kill_disable 0\nunder_oom 0\noom_kill 4")
     assert memory.oom_killed() == "out of memory: limit 128 MiB, peak 128 MiB"
@@ -80,7 +86,7 @@ def test_the_tighter_cgroup_around_is_the_limit(tmp_path: Path) -> None:
     write(top, cgroup__procs="")
     write(top / "pod", memory__max=2**30 + 2**29, memory__events="oom_kill 0")
     write(top / "pod/box", memory__max="max", memory__events="oom_kill 0")
-    memory = Memory(tmp_path)
+    memory = Memory()
     write(top / "pod/box", memory__events="oom_kill 1")
     assert memory.oom_killed() == "out of memory: limit 1.5 GiB"  # no memory.peak before Linux 5.19
 
@@ -92,7 +98,7 @@ def test_no_limit_means_the_machine(version: int, tmp_path: Path) -> None:
         if version == 2
         else v1(tmp_path, memory__limit_in_bytes=V1_NO_LIMIT)
     )
-    memory = Memory(tmp_path)
+    memory = Memory()
     name = "memory__events" if version == 2 else "memory__oom_control"
     write(folder, **{name: "oom_kill 9"})
     assert (memory.oom_killed() or "").startswith(
@@ -102,9 +108,9 @@ def test_no_limit_means_the_machine(version: int, tmp_path: Path) -> None:
 
 @pytest.mark.control("a kill for memory is told with limit and peak")
 def test_nothing_to_read_is_nothing_said(tmp_path: Path) -> None:
-    assert Memory(tmp_path).oom_killed() is None
+    assert Memory().oom_killed() is None
     proc(tmp_path, "0::/", "30 29 0:26 / /sys/fs/cgroup ro - cgroup2 cgroup rw")
-    assert Memory(tmp_path).oom_killed() is None
+    assert Memory().oom_killed() is None
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -117,7 +123,7 @@ def test_use_is_without_the_page_cache_that_gives_way(version: int, tmp_path: Pa
     else:
         stat = stat.replace("inactive_file 7\n", "")
         folder = v2(tmp_path, memory__current=120 * MIB, memory__stat=stat)
-    memory = Memory(tmp_path)
+    memory = Memory()
     shutil.rmtree(tmp_path / "proc")
     assert memory.use() == (20 * MIB, 128 * MIB if version == 1 else 512 * MIB)
     names = {1: "memory__usage_in_bytes", 2: "memory__current"}
@@ -131,7 +137,7 @@ def test_the_cgroup_with_the_least_room_counts(tmp_path: Path) -> None:
     write(top, cgroup__procs="")
     write(top / "pod", memory__max=900 * MIB, memory__current=850 * MIB)
     write(top / "pod/box", memory__max=512 * MIB, memory__current=100 * MIB)
-    assert Memory(tmp_path).use() == (850 * MIB, 900 * MIB)
+    assert Memory().use() == (850 * MIB, 900 * MIB)
 
 
 @pytest.mark.parametrize(
@@ -142,19 +148,20 @@ def test_without_a_limit_or_a_number_no_use_is_known(
 ) -> None:
     v2(tmp_path, **{"memory__current": 5, **files})
     expected = None if files else (5, 512 * MIB)
-    assert Memory(tmp_path).use() == expected
+    assert Memory().use() == expected
 
 
 def test_without_a_limit_nothing_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A node says at each heartbeat how full its memory is."""
     v2(tmp_path, memory__max="max", memory__current=5)
-    memory = Memory(tmp_path)
+    memory = Memory()
     monkeypatch.setattr(Path, "read_text", lambda path: 1 / 0)
     assert memory.use() is None
 
 
-def test_this_machine() -> None:
+def test_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever it has, it can be asked."""
+    monkeypatch.setattr(cgroups, "ROOT", Path("/"))
     assert Memory().oom_killed() is None
     used, limit = Memory().use() or (0, 1)
     assert 0 <= used < 1 << 62
@@ -169,6 +176,6 @@ def test_mounts_of_any_name(tmp_path: Path) -> None:
     mounts.write_bytes(odd + mounts.read_bytes().replace(b"/sys/fs/cgroup", b"/sys/fs\\040x/c"))
     (tmp_path / "sys/fs x").mkdir()
     (tmp_path / "sys/fs/cgroup").rename(tmp_path / "sys/fs x/c")
-    memory = Memory(tmp_path)
+    memory = Memory()
     write(tmp_path / "sys/fs x/c", memory__events="oom_kill 1")
     assert memory.oom_killed() == "out of memory: limit 512 MiB, peak 511 MiB"

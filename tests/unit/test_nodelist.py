@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import pytest
-import yaml
 
 from entrypoint.base.errors import ConfigError
 from entrypoint.platforms._slurm import expand, most
-from tests import TREE
+from tests import table
 from tests.growth import grows_too_fast
 
-LISTS = yaml.safe_load((TREE / "tests/tables/nodelists.yaml").read_text("utf-8"))
+LISTS = table("tests/tables/nodelists.yaml")
 
 
 @pytest.mark.parametrize(("text", "nodes"), LISTS["nodes"].items())

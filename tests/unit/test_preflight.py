@@ -34,9 +34,10 @@ def draft(where: Topology, launcher: str = "mpirun") -> Plan:
 
 
 @pytest.fixture(autouse=True)
-def raised(monkeypatch: pytest.MonkeyPatch) -> dict[int, tuple[int, int]]:
+def raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[int, tuple[int, int]]:
     """The limits that were set, in place of those of this process."""
     limits: dict[int, tuple[int, int]] = {}
+    monkeypatch.setattr(preflight, "ROOT", tmp_path)
     monkeypatch.setattr(resource, "setrlimit", limits.__setitem__)
     return limits
 
@@ -68,7 +69,7 @@ def handles(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 @pytest.mark.control("a weak machine is named before any rank starts")
 def test_an_ordinary_machine_is_told_nothing(root: Path, handles: list[int]) -> None:
-    assert preflight.check(draft(topology(root / "run")), root) == []
+    assert preflight.check(draft(topology(root / "run"))) == []
     assert handles == [1024, 1024]
     assert not (root / "run").exists()
 
@@ -78,12 +79,12 @@ def test_shared_memory_without_a_limit_is_what_memory_there_is(
 ) -> None:
     """A tmpfs that is mounted with size=0 counts no blocks."""
     monkeypatch.setattr(os, "statvfs", lambda _: os.statvfs_result((4096, 4096, *[0] * 9)))
-    shared = preflight.shared_memory(root)
+    shared = preflight.shared_memory()
     assert 0 < shared["shm_free"] < shared["shm_total"]
 
 
 def test_no_shared_memory(tmp_path: Path) -> None:
-    (words,) = preflight.check(draft(topology(tmp_path)), tmp_path)
+    (words,) = preflight.check(draft(topology(tmp_path)))
     assert (
         words == "EP422 little shared memory | /dev/shm: No such file or directory, needed: 8 MiB"
         " | start the container with --shm-size 1g, or mount a tmpfs of at least 8 MiB at /dev/shm"
@@ -128,7 +129,7 @@ def test_soft_limits_are_raised_to_the_hard_ones(
     raised: dict[int, tuple[int, int]],
 ) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda kind: raised.get(kind, (soft, hard)))
-    assert preflight.check(draft(topology(root, 1000, 8)), root) == []
+    assert preflight.check(draft(topology(root, 1000, 8))) == []
     limits = {resource.RLIMIT_NOFILE: (expected, hard), resource.RLIMIT_MEMLOCK: (hard, hard)}
     assert raised == limits
 
@@ -138,14 +139,14 @@ def test_a_limit_that_cannot_be_raised_stays(root: Path, monkeypatch: pytest.Mon
         raise ValueError("not allowed to raise maximum limit")
 
     monkeypatch.setattr(resource, "setrlimit", refuse)
-    assert preflight.check(draft(topology(root)), root) == []
+    assert preflight.check(draft(topology(root))) == []
 
 
 def test_file_handles_for_a_connection_from_every_rank_to_every_other(
     root: Path, handles: list[int]
 ) -> None:
-    assert preflight.check(draft(topology(root, 60, 8)), root) == []
-    (words,) = preflight.check(draft(topology(root, 61, 8)), root)
+    assert preflight.check(draft(topology(root, 60, 8))) == []
+    (words,) = preflight.check(draft(topology(root, 61, 8)))
     assert (
         words == "EP421 few file handles | 1024 may be open, needed: 1040 for each of 488 ranks |"
         " start the container with --ulimit nofile=65536"
@@ -181,10 +182,10 @@ def test_locked_memory_matters_where_there_is_rdma(
     real = resource.getrlimit
     monkeypatch.setattr(resource, "getrlimit", lambda which: limits.get(which) or real(which))
     plan = draft(topology(root))
-    assert preflight.check(plan, root) == []
+    assert preflight.check(plan) == []
     (root / "dev/infiniband").mkdir()
     (root / "dev/infiniband/uverbs0").touch()
-    (words,) = preflight.check(plan, root)
+    (words,) = preflight.check(plan)
     assert (
         words == "EP423 little memory can be locked | 8 MiB, needed: no limit, with RDMA devices in"
         " /dev/infiniband | start the container with --ulimit memlock=-1"
@@ -192,9 +193,9 @@ def test_locked_memory_matters_where_there_is_rdma(
     (root / "proc/self").mkdir(parents=True)
     status = root / "proc/self/status"
     status.write_text("Name:\tpython\nCapEff:\t0000000000004000\n")  # CAP_IPC_LOCK
-    assert preflight.check(plan, root) == []
+    assert preflight.check(plan) == []
     status.write_text("Name:\tpython\nCapEff:\t00000000a80425fb\n")  # an engine's usual ones
-    assert preflight.check(plan, root) == [words]
+    assert preflight.check(plan) == [words]
 
 
 @pytest.mark.parametrize("nodes", [1, 2])
@@ -206,10 +207,10 @@ def test_rdma_ports_without_device_files_are_said_at_the_start(nodes: int, root:
         "EP423 RDMA cannot be used | 1 port, no device file in /dev/infiniband | give the container"
         " /dev/infiniband, and --ulimit memlock=-1"
     )
-    assert preflight.check(plan, root) == [said] * (nodes > 1)
+    assert preflight.check(plan) == [said] * (nodes > 1)
     (root / "dev/infiniband").mkdir()
     (root / "dev/infiniband/uverbs0").touch()
-    assert said not in preflight.check(plan, root)
+    assert said not in preflight.check(plan)
 
 
 def test_clocks_minutes_apart() -> None:

@@ -6,7 +6,6 @@ would end any other process, so none gets it. A suspended process answers no sig
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import time
@@ -33,8 +32,8 @@ _FORKED = ("multiprocessing/process.py", "_bootstrap")
 async def read(pid: int, limit: float) -> tuple[tuple[Frame, ...], str]:
     """Return the frames of a process's main thread, the innermost first, or why there are none,
     within `limit` seconds."""
-    caught = proc.number(f"/proc/{pid}/status", "SigCgt:", 16) or 0
-    if not caught >> (SIGNAL - 1) & 1 or not (path := _stack_file(pid)):
+    files = (path for path, target in proc.open_files(pid) if target.startswith(_FILE))
+    if not proc.catches(pid, SIGNAL) or not (path := next(files, "")):
         return (), "its Python prints no stack on a signal (see stall.minutes)"
     if proc.state(pid)[0] in "Tt":
         return (), "a suspended process answers no signal"
@@ -60,17 +59,6 @@ async def _answer(fd: int, start: int, limit: float) -> str:
             size = new
             changed = time.monotonic()
     return os.pread(fd, min(size - start, _MOST), start).decode("utf-8", "replace")
-
-
-def _stack_file(pid: int) -> str:
-    """Return the path of the file into which a process prints its stack; "" if it has none."""
-    folder = f"/proc/{pid}/fd"
-    with contextlib.suppress(OSError):
-        for name in os.listdir(folder):
-            with contextlib.suppress(OSError):
-                if os.readlink(f"{folder}/{name}").startswith(_FILE):
-                    return f"{folder}/{name}"
-    return ""
 
 
 def parsed_dump(text: str) -> tuple[Frame, ...]:

@@ -186,7 +186,7 @@ def _is_python(pid: int) -> bool:
 
 def _command(pid: int) -> str:
     try:
-        with open(f"/proc/{pid}/cmdline", "rb") as file:
-            return one_line(file.read(4096).replace(b"\0", b" ").decode(errors="replace"), 200)
+        line = proc.content(pid, "cmdline", 4096).replace(b"\0", b" ")
+        return one_line(line.decode(errors="replace"), 200)
     except OSError:
         return ""

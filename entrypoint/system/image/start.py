@@ -41,17 +41,17 @@ class ImageStart:
     folder: str = ""  # where it must begin; "" for anywhere
 
 
-def read(path: str = RECORD) -> ImageStart | None:
+def read() -> ImageStart | None:
     """Return the recorded start of this image; None if it has none.
 
     Raises ConfigError if the record is not one.
     """
-    if not os.path.exists(path):
+    if not os.path.exists(RECORD):
         return None
     import json
 
     try:
-        with open(path, encoding="utf-8") as file:
+        with open(RECORD, encoding="utf-8") as file:
             data = json.load(file)
         argv = tuple(data["start"])
         folder = data.get("folder", "")
@@ -60,13 +60,13 @@ def read(path: str = RECORD) -> ImageStart | None:
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(
             "EP447 the record of the image's own start cannot be used",
-            f"{path}: {type(error).__name__}: {error}",
+            f"{RECORD}: {type(error).__name__}: {error}",
             "remove it, and run /opt/entrypoint/install again in the Dockerfile",
         ) from None
     return ImageStart(argv, data["first"], folder) if argv else None
 
 
-def run_first(words: Sequence[str], log: Log, path: str = RECORD) -> int | None:
+def run_first(words: Sequence[str], log: Log) -> int | None:
     """Run the image's own start, which then runs image-entry with these words.
 
     Returns the status with which it ended; None if the image has none or it has run already. Raises
@@ -74,7 +74,7 @@ def run_first(words: Sequence[str], log: Log, path: str = RECORD) -> int | None:
     """
     if os.environ.get(VARIABLE):
         return None
-    start = read(path)
+    start = read()
     if start is None or (start.first and _name_of_first() == start.first):
         return None
     if start.first and os.getpid() != 1:
