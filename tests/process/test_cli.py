@@ -17,15 +17,15 @@ from shlex import split
 from typing import Any
 
 import pytest
-import yaml
 
 from entrypoint.base import registry
 from entrypoint.cli.parser import NAMES
-from tests import TREE, apis
+from tests import apis
 from tests.cluster import free_port
 from tests.command import PATH, captured
 from tests.command import run as call
 from tests.process.bench import Process
+from tests.tables import table_of
 
 PROGRAM = (sys.executable, "-m", "entrypoint")
 SECRET = secrets.token_hex(32)
@@ -192,7 +192,7 @@ def test_schema_is_a_json_schema(cwd: Path) -> None:
 # What is wrong
 
 
-WRONG: dict[str, str] = yaml.safe_load((TREE / "tests/tables/flags.yaml").read_text("utf-8"))
+WRONG: dict[str, str] = table_of("flags")
 
 
 @pytest.mark.parametrize("words", WRONG)

@@ -18,13 +18,13 @@ from pathlib import Path
 from shlex import quote, split
 
 import pytest
-import yaml
 
 from entrypoint.cli.parser import NAMES
 from tests import TREE
 from tests.command import captured
 from tests.command import run as entrypoint
 from tests.process.bench import executable
+from tests.tables import table_of
 
 pytestmark = pytest.mark.see
 
@@ -40,7 +40,7 @@ PAGES = [
 TUTORIAL, TRANSLATED = "docs/tutorial/first-job.md", "docs/zh/first-job.md"
 
 # What a stand-in is held to, and which test runs the real thing.
-HELD: dict[str, str] = yaml.safe_load((TREE / "tests/tables/held.yaml").read_text("utf-8"))
+HELD: dict[str, str] = table_of("held")
 # what a page takes for granted: the spec that stands on it, or beside it; None if it has none
 PAGES_FILES: dict[str, dict[str, str | None]] = {
     "docs/how-to/compose.md": {

@@ -5,17 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import yaml
 
 from entrypoint.job.messages import CalledIn, CallIn
 from entrypoint.plan import locate
 from entrypoint.session import codec
 from entrypoint.session.callin import Desk
 from entrypoint.spec import load
-from tests import TREE
+from tests.tables import table_of
 from tests.unit.plans import facts
 
-CASES = yaml.safe_load((TREE / "tests/tables/callin.yaml").read_text("utf-8"))
+CASES = table_of("callin")
 ENV = {"MASTER_ADDR": "gpu-0", "NODE_RANK": "0"}
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from entrypoint import plan as planning
 from entrypoint import spec as specs
@@ -30,6 +29,7 @@ from entrypoint.features.health.report import (
 )
 from tests import TREE
 from tests.extending import blocks
+from tests.tables import table_of
 
 pytestmark = pytest.mark.see
 
@@ -50,7 +50,7 @@ PLAN = plan()
 MPIRUN = {"name": "mpirun", "path": "/m"}
 
 
-CASES = yaml.safe_load((TREE / "tests/tables/check.yaml").read_text("utf-8"))
+CASES = table_of("check")
 
 
 def observed(like: str, changes: dict[str, Any]) -> dict[str, Any]:

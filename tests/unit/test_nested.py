@@ -6,15 +6,14 @@ import json
 import shlex
 
 import pytest
-import yaml
 
 from entrypoint import spec
 from entrypoint.base.errors import SpecError
 from entrypoint.launchers._common import refuse_launcher
 from entrypoint.launchers._nested import launcher_of, starts_own_job
-from tests import TREE
+from tests.tables import table_of
 
-COMMANDS = yaml.safe_load((TREE / "tests/tables/nested.yaml").read_text("utf-8"))
+COMMANDS = table_of("nested")
 
 
 def refused(command: str) -> str:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import pytest
-import yaml
 
 from entrypoint.base.errors import ConfigError
 from entrypoint.platforms._slurm import expand, most
-from tests import TREE
 from tests.growth import grows_too_fast
+from tests.tables import table_of
 
-LISTS = yaml.safe_load((TREE / "tests/tables/nodelists.yaml").read_text("utf-8"))
+LISTS = table_of("nodelists")
 
 
 @pytest.mark.parametrize(("text", "nodes"), LISTS["nodes"].items())

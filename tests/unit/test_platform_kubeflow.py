@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import yaml
 
 from entrypoint.base.model import Device, Facts
 from entrypoint.base.values import replace
@@ -18,9 +17,9 @@ from entrypoint.plan import topology
 from entrypoint.platforms import mpijob, pytorchjob, trainer
 from entrypoint.platforms._clues import read
 from entrypoint.spec import load
-from tests import TREE
+from tests.tables import table_of
 
-PODS = yaml.safe_load((TREE / "tests/tables/pods.yaml").read_text("utf-8"))
+PODS = table_of("pods")
 ELASTIC = PODS["elastic"]
 
 

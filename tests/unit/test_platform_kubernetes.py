@@ -4,17 +4,16 @@ such specs."""
 from __future__ import annotations
 
 import pytest
-import yaml
 
 from entrypoint import plan
 from entrypoint.base import registry
 from entrypoint.base.errors import ConfigError
 from entrypoint.base.model import Facts, Topology
 from entrypoint.spec import load
-from tests import TREE
+from tests.tables import table_of
 from tests.unit.cases import as_facts, chosen
 
-PODS = yaml.safe_load((TREE / "tests/tables/pods.yaml").read_text("utf-8"))
+PODS = table_of("pods")
 
 
 def pod(hostname: str, index: int, **env: str) -> Facts:

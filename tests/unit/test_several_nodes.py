@@ -9,7 +9,6 @@ import re
 from collections.abc import Iterator, Mapping
 
 import pytest
-import yaml
 
 from entrypoint.base import registry
 from entrypoint.base.errors import ConfigError, EntrypointError
@@ -20,10 +19,11 @@ from entrypoint.plan import env_of_ranks, environment, locate, settle
 from entrypoint.plan.numbering import several_nodes
 from entrypoint.spec import Override, load
 from tests import TREE
+from tests.tables import table_of
 
 PAGE = TREE / "docs/reference/platforms.md"
 # By their variables these cases are of all "platforms".
-CASES = yaml.safe_load((TREE / "tests/tables/numbering.yaml").read_text("utf-8"))
+CASES = table_of("numbering")
 SAYINGS, ALONE = CASES["several"], CASES["alone"].split()
 
 

@@ -8,16 +8,15 @@ from types import SimpleNamespace as Values
 from typing import Any
 
 import pytest
-import yaml
 
 from entrypoint.ranks import evidence
 from entrypoint.ranks.evidence import NodeProbe
 from entrypoint.ranks.limits import NodeLimits
 from entrypoint.system import smi
 from entrypoint.system.smi import Card
-from tests import TREE
+from tests.tables import table_of
 
-TOOLS = yaml.safe_load((TREE / "tests/tables/cards.yaml").read_text("utf-8"))
+TOOLS = table_of("cards")
 CARD = "<gpu id='00000000:B3:00.0'><product_name>X</product_name>{}</gpu>"
 
 
