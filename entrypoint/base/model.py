@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from entrypoint.base.history import FIRST, History
 from entrypoint.base.kept import RanksForm
 from entrypoint.base.rankkind import AS_PROGRAMS, RankKind
-from entrypoint.base.values import dataclass, field
+from entrypoint.base.values import field, frozen
 
 if TYPE_CHECKING:
     from entrypoint.base.cause import Cause, Exclusion, Saved
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Origin = Literal["flag", "env", "spec", "platform", "default", "the roll call", "call-in"]
 
 
-@dataclass(frozen=True)
+@frozen
 class Source:
     """The source of a value: its origin, and the flag, variable or file position itself."""
 
@@ -38,7 +38,7 @@ DEFAULT = Source("default")
 # What this container is
 
 
-@dataclass(frozen=True)
+@frozen
 class Interface:
     """A network interface that is up and not the loopback one, with one of its addresses."""
 
@@ -47,7 +47,7 @@ class Interface:
     network: str  # such as 10.0.0.0/24
 
 
-@dataclass(frozen=True)
+@frozen
 class Installation:
     """A program that is on no PATH or was moved: its place, and what it needs to run from there."""
 
@@ -56,7 +56,7 @@ class Installation:
     prefix: str = ""  # of a moved Open MPI, which otherwise looks where it was built for
 
 
-@dataclass(frozen=True)
+@frozen
 class Facts:
     """The facts about this container, read once by `system/facts.py` before anything is decided."""
 
@@ -85,7 +85,7 @@ class Facts:
     scripts: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
+@frozen
 class Site:
     """The platform that started us: the hosts, which of them is this one, and each value's origin.
 
@@ -119,7 +119,7 @@ class Site:
     earlier: int = 0  # how often it has started the job again
 
 
-@dataclass(frozen=True)
+@frozen
 class Device:
     """The hardware that the ranks of this node use."""
 
@@ -133,7 +133,7 @@ class Device:
     launcher: str | None = None
 
 
-@dataclass(frozen=True)
+@frozen
 class Access:
     """The settings that give a container cards of one kind, in the words of each system that starts
     containers."""
@@ -174,7 +174,7 @@ def node_name(label: str, host: str) -> str:
     return label if label == host else f"{label} ({host})"
 
 
-@dataclass(frozen=True)
+@frozen
 class Node:
     """One container of the job."""
 
@@ -203,7 +203,7 @@ class Node:
         return node_name(self.label, self.host)
 
 
-@dataclass(frozen=True)
+@frozen
 class NodeReport:
     """A node's report about itself at the roll call."""
 
@@ -235,7 +235,7 @@ class NodeReport:
         return self.mpi.split(".")[0]
 
 
-@dataclass(frozen=True)
+@frozen
 class Cards:
     """This node's accelerators, as the platform's rank table describes them."""
 
@@ -245,7 +245,7 @@ class Cards:
     size: int  # ranks in all
 
 
-@dataclass(frozen=True)
+@frozen
 class Members:
     """Everyone's answer, in rank order. `assumed` where it was made up for a dry run."""
 
@@ -254,7 +254,7 @@ class Members:
     cards: Cards | None = None  # once the rank table was there, for a launcher that waits for it
 
 
-@dataclass(frozen=True)
+@frozen
 class Topology:
     """The nodes and processes of the job, seen from node `me`."""
 
@@ -352,7 +352,7 @@ class Topology:
         return sum(node.slots for node in self.nodes[: self.me])
 
 
-@dataclass(frozen=True)
+@frozen
 class File:
     """A file that the run writes into its run directory. The text of a secret one is never
     printed."""
@@ -364,7 +364,7 @@ class File:
     secret: bool = False
 
 
-@dataclass(frozen=True)
+@frozen
 class EnvVar:
     """A variable added to the program's environment; a user's own value wins over a `default`
     one."""
@@ -385,7 +385,7 @@ def usual(
     return EnvVar(name, value, origin, True, chosen_by, corrects)
 
 
-@dataclass(frozen=True)
+@frozen
 class Program:
     """One program that this node starts."""
 
@@ -399,7 +399,7 @@ class Program:
     script: str = ""
 
 
-@dataclass(frozen=True)
+@frozen
 class LaunchRanks:
     """A launcher's way of starting ranks and of treating their output."""
 
@@ -430,7 +430,7 @@ class LaunchRanks:
         return self.count or 0 if self.kind.report_ends else 0
 
 
-@dataclass(frozen=True)
+@frozen
 class LaunchPort:
     """The TCP port at which a launcher's programs meet, and those that follow it."""
 
@@ -445,7 +445,7 @@ class LaunchPort:
     needed: bool = True
 
 
-@dataclass(frozen=True)
+@frozen
 class Launch:
     """A launcher's answer: the programs to start on this node, their needs, the way in which ranks
     start, and the processes whose end is the job's."""
@@ -481,7 +481,7 @@ class Launch:
     names_nodes: bool = False
 
 
-@dataclass(frozen=True)
+@frozen
 class Inquiry:
     """An inquiry of a feature: the leader asks the nodes that have answered the roll call (`check`,
     `netcheck`). Both halves come with the plan, since the job imports no feature; their types are
@@ -500,7 +500,7 @@ class Inquiry:
     is_over: bool = False  # an earlier attempt has had the answers, and nothing is asked any more
 
 
-@dataclass(frozen=True)
+@frozen
 class Finding:
     """A result of `check` about one thing. `id` names the thing, the same in every release."""
 
@@ -518,7 +518,7 @@ class Finding:
         return f"{self.seen}, needed: {self.needed}" if self.needed else self.seen
 
 
-@dataclass(frozen=True)
+@frozen
 class Plan:
     """A plan of all that this node will do, made before it does any of it."""
 
@@ -586,7 +586,7 @@ class Plan:
         return len(self.launch.programs) * self.topology.working
 
 
-@dataclass(frozen=True)
+@frozen
 class Outcome:
     """The end of the job or of one attempt: an exit status and the reason in one sentence."""
 

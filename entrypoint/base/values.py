@@ -13,6 +13,7 @@ TYPE_CHECKING = False  # importing it from `typing` is slow
 if TYPE_CHECKING:
     from collections.abc import Callable
     from dataclasses import dataclass, field, fields, is_dataclass, replace
+    from dataclasses import dataclass as frozen  # so mypy knows the fields, not that they stay
     from typing import Any
 else:
     _MISSING = object()
@@ -79,6 +80,10 @@ else:
             made.__setattr__, made.__delattr__ = _refuse, _refuse
         return made
 
+    def frozen(made: type) -> Any:
+        """Make a class one whose instances never change."""
+        return dataclass(made, frozen=True)
+
     def _init(self: Any, *args: Any, **named: Any) -> None:
         # written to directly, since a frozen class refuses its attributes
         attributes = vars(self)
@@ -121,4 +126,4 @@ else:
         raise AttributeError(f"{type(self).__qualname__}.{name} never changes")
 
 
-__all__ = ["dataclass", "field", "fields", "is_dataclass", "replace"]
+__all__ = ["dataclass", "field", "fields", "frozen", "is_dataclass", "replace"]

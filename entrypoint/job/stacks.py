@@ -8,7 +8,7 @@ and sends a bounded number of them.
 
 from typing import Annotated
 
-from entrypoint.base.values import dataclass
+from entrypoint.base.values import frozen
 from entrypoint.base.wire import Length, Range
 
 PROCESSES = 48  # of one node
@@ -19,7 +19,7 @@ _RANKS = 1 << 20
 Name = Annotated[str, Length(NAME)]
 
 
-@dataclass(frozen=True)
+@frozen
 class Frame:
     """One function of a stack: its name, its file, the line, and whether it is a library's."""
 
@@ -29,7 +29,7 @@ class Frame:
     library: bool
 
 
-@dataclass(frozen=True)
+@frozen
 class ProcessStack:
     """One process of a rank. `frames`: the innermost first; none where they could not be read."""
 

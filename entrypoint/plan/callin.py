@@ -11,13 +11,13 @@ from collections import Counter
 from entrypoint.base.errors import ConfigError
 from entrypoint.base.interfaces import ip
 from entrypoint.base.model import Facts, Site, Source
-from entrypoint.base.values import dataclass
+from entrypoint.base.values import frozen
 from entrypoint.plan.numbering import is_own
 from entrypoint.platforms._clues import by_number
 from entrypoint.spec import CALL_IN, HostEntry, JobSpec, check_host
 
 
-@dataclass(frozen=True)
+@frozen
 class Meeting:
     """The meeting point of nodes that call in, and what this node was told of them and itself."""
 
@@ -38,7 +38,7 @@ class Meeting:
         return [HostEntry(self.leader), *others]
 
 
-@dataclass(frozen=True)
+@frozen
 class Place:
     """A node that has called in: its index, if it was given one; its host name and its address."""
 

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from entrypoint.base.kept import OutputForm
 from entrypoint.base.model import Topology
-from entrypoint.base.values import dataclass, replace
+from entrypoint.base.values import frozen, replace
 from entrypoint.spec.rules import Rule
 
 NAMES = ("job", "node", "host", "rank", "stream")  # that a prefix may hold in braces
@@ -32,7 +32,7 @@ def _check_show(text: str) -> tuple[str, str] | None:
     return "these are no ranks", f"use {ALL}, or numbers and ranges such as 0,8-15"
 
 
-@dataclass(frozen=True)
+@frozen
 class LogsSpec:
     """Printing and copying of output. By default each line stays as it is.
 

@@ -18,7 +18,9 @@ from entrypoint.base import values
 
 
 def make(by: Any, frozen: bool) -> Any:
-    @by.dataclass(frozen=frozen)
+    decorator = values.frozen if frozen and by is values else by.dataclass(frozen=frozen)
+
+    @decorator
     class Point:
         """A point."""
 

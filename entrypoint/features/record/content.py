@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from entrypoint.base.phases import NAMES
 from entrypoint.base.text import SENTENCE
-from entrypoint.base.values import dataclass, replace
+from entrypoint.base.values import dataclass, frozen, replace
 from entrypoint.base.wire import Length, Range, one_of, read
 from entrypoint.job import messages
 
@@ -21,7 +21,7 @@ Version = Annotated[int, Range(VERSION, VERSION)]
 Row = tuple[Annotated[str, one_of(*NAMES)], messages.Time, messages.Time, Name]
 
 
-@dataclass(frozen=True)
+@frozen
 class _Result:
     """Fields of a job's result, of which docs/reference/exit-codes.md lists all."""
 
@@ -36,7 +36,7 @@ def _result(value: Any) -> Any:
     return value
 
 
-@dataclass(frozen=True)
+@frozen
 class NodeStatus:
     """The state of one node, as this node knows it. Durations are seconds; None if unknown."""
 
@@ -51,7 +51,7 @@ class NodeStatus:
     detail: Annotated[str, Length(SENTENCE)]
 
 
-@dataclass(frozen=True)
+@frozen
 class KnownOutcome:
     """The outcome of a job whose programs are being stopped."""
 
@@ -59,7 +59,7 @@ class KnownOutcome:
     reason: Annotated[str, Length(SENTENCE)]
 
 
-@dataclass(frozen=True)
+@frozen
 class JobStatus:
     """The state of a boot: printed by `entrypoint status --json`, and the source of the metrics."""
 
@@ -105,7 +105,7 @@ class PeerTimes:
     why: messages.Sentence = ""  # why it is missing, as far as known
 
 
-@dataclass(frozen=True)
+@frozen
 class Recording:
     """The phases of this node until the end of its last attempt, and on worker-0 the times of the
     others."""
@@ -119,7 +119,7 @@ class Recording:
     began: Annotated[float, Range(0, 1e11)]  # its first phase, in seconds since 1970
 
 
-@dataclass(frozen=True)
+@frozen
 class RecordedProcess:
     """The entrypoint's process. Its number is meaningful only in its pid namespace."""
 
@@ -128,7 +128,7 @@ class RecordedProcess:
     namespace: Annotated[int, Range(0, 1 << 62)]  # inode
 
 
-@dataclass(frozen=True)
+@frozen
 class Record:
     """The content of the file."""
 

@@ -9,7 +9,7 @@ from typing import Any
 from entrypoint.base.phases import DNS, MEANING, Phase, Span
 from entrypoint.base.render import render
 from entrypoint.base.text import duration
-from entrypoint.base.values import dataclass
+from entrypoint.base.values import frozen
 from entrypoint.features.record.timeline import Bar, Timeline, notes, sentences
 from entrypoint.output.lines import stamp
 
@@ -34,7 +34,7 @@ _KIND_OF[DNS] = "sshd"
 _MEANING = {**MEANING, DNS: "of a peer: until its name had an address"}
 
 
-@dataclass(frozen=True)
+@frozen
 class Axis:
     """Maps seconds to per cent of the width. The time from `cut` to `on` is drawn shorter; both are
     `whole` for none."""

@@ -47,7 +47,7 @@ Whose end counts
 
 from __future__ import annotations
 
-from entrypoint.base.values import dataclass
+from entrypoint.base.values import frozen
 from entrypoint.job.membership.participants import (
     ElasticParticipants,
     Participants,
@@ -59,7 +59,7 @@ from entrypoint.job.membership.team import Team
 from entrypoint.job.state import JobState
 
 
-@dataclass(frozen=True)
+@frozen
 class Membership:
     """The nodes of one attempt, as its leader knows them, by the policy of the job."""
 

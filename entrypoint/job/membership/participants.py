@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from entrypoint.base.model import NodeReport, Outcome
 from entrypoint.base.phases import Phase
 from entrypoint.base.text import count
-from entrypoint.base.values import dataclass, replace
+from entrypoint.base.values import frozen, replace
 from entrypoint.job.failure import TERMINATED, left, lost, unhealthy
 from entrypoint.job.membership.quorum import Refuse
 from entrypoint.job.membership.roster import Roster
@@ -22,21 +22,21 @@ _EARLY = 60.0
 _NEEDED = (Phase.KEYS, Phase.SSHD, Phase.ROLL_CALL)
 
 
-@dataclass(frozen=True)
+@frozen
 class GoOn:
     """The attempt goes on without a node, with so many."""
 
     left: int
 
 
-@dataclass(frozen=True)
+@frozen
 class TakeIn:
     """A node that comes late is one of the others; `words` say as what."""
 
     words: str
 
 
-@dataclass(frozen=True)
+@frozen
 class End:
     """The attempt ends with this outcome."""
 

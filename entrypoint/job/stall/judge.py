@@ -15,7 +15,7 @@ from itertools import islice
 from typing import Literal
 
 from entrypoint.base.text import count, one_line, some, spans
-from entrypoint.base.values import dataclass
+from entrypoint.base.values import frozen
 from entrypoint.job.stacks import Frame, ProcessStack
 from entrypoint.job.stall.steps import NodeName
 
@@ -50,7 +50,7 @@ _COMMUNICATION = tuple(_PATHS.split())
 Kind = Literal["waits", "works", "suspended", "left", "ended", "unknown"]
 
 
-@dataclass(frozen=True)
+@frozen
 class RankPosition:
     """The position of one process, in words, and the key by which it equals another's."""
 
@@ -59,7 +59,7 @@ class RankPosition:
     words: str  # "in all_reduce, train.py:88"
 
 
-@dataclass(frozen=True)
+@frozen
 class StackedRank:
     """One rank's own process, its children, and its node."""
 
@@ -72,7 +72,7 @@ class StackedRank:
 Ranks = Sequence[StackedRank]
 
 
-@dataclass(frozen=True)
+@frozen
 class HangReport:
     """The report: lines for people, the first of which says it all. `blamed`: who hangs, or "";
     `nodes`: where they run."""

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from entrypoint.base.errors import ConfigError, UsageError
-from entrypoint.base.values import dataclass
+from entrypoint.base.values import frozen
 from entrypoint.spec import JobSpec, given, paths_in_file
 
 DEFAULT = ("image", "nodes", "resource")
@@ -18,7 +18,7 @@ RESTARTS = 3  # of the whole job
 _OWN_PATHS = ("/run/secrets/entrypoint", "/etc/entrypoint/job", "/job", "/tmp", "/dev/shm")
 
 
-@dataclass(frozen=True)
+@frozen
 class Mount:
     """Storage in each container, such as for checkpoints."""
 
@@ -30,7 +30,7 @@ class Mount:
         return f"{self.source}:{self.path}{':ro' * self.read_only}"
 
 
-@dataclass(frozen=True)
+@frozen
 class Options:
     """Options from the command line of `entrypoint deploy`, by the names of their flags, and the
     spec's file."""

@@ -14,7 +14,7 @@ from statistics import median
 
 from entrypoint.base.model import Topology
 from entrypoint.base.text import digits
-from entrypoint.base.values import dataclass
+from entrypoint.base.values import frozen
 from entrypoint.features.health.probe import Fields, Findings, Inputs, NodeView, Probe
 from entrypoint.features.health.probes.container import LockedMemory
 from entrypoint.features.health.reading import Named, Number, Rows, String, Strings
@@ -31,7 +31,7 @@ _AGAIN = 0.5  # seconds until a name that has no address yet is asked for once m
 _ROUND_TRIP = 0.01  # seconds: between two sites of one region it is 1 to 3 ms
 
 
-@dataclass(frozen=True)
+@frozen
 class Link:
     """An address of a network interface that is up."""
 
@@ -48,7 +48,7 @@ class Link:
         return f"{self.name} {self.address}{details}"
 
 
-@dataclass(frozen=True)
+@frozen
 class Interfaces(Probe):
     """Network interfaces that are up, with MTU and speed as the kernel has them; or that there is
     none but loopback."""
@@ -87,7 +87,7 @@ class Interfaces(Probe):
         return {"mtu": next((f"{mtu:g}" for mtu in mtus), "")}
 
 
-@dataclass(frozen=True)
+@frozen
 class Port:
     """A port of an InfiniBand or RoCE device."""
 
@@ -103,7 +103,7 @@ class Port:
         return "active" in self.state.lower()
 
 
-@dataclass(frozen=True)
+@frozen
 class Rdma(Probe):
     """Ports of InfiniBand and RoCE devices (Linux, sysfs-class-infiniband)."""
 
@@ -143,7 +143,7 @@ class Rdma(Probe):
         return {"rdma": str(sum(port.is_active for port in self.ports))}
 
 
-@dataclass(frozen=True)
+@frozen
 class Name:
     """A node's name, and the addresses that it has here."""
 
@@ -152,7 +152,7 @@ class Name:
     problem: String = ""
 
 
-@dataclass(frozen=True)
+@frozen
 class Names(Probe):
     """The addresses of nodes' names, and of this container's own host name; and the names that
     addresses of this node lead back to."""
