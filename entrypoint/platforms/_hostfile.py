@@ -8,14 +8,14 @@ from collections.abc import Mapping
 from entrypoint.base.errors import ConfigError
 from entrypoint.base.model import Facts
 from entrypoint.base.text import digits
-from entrypoint.base.values import dataclass
+from entrypoint.base.values import frozen
 from entrypoint.platforms._clues import Clues, Reason, label, listener
 
 HOSTFILE = "/etc/mpi/hostfile"
 _Entry = tuple[str, int | None]
 
 
-@dataclass(frozen=True)
+@frozen
 class Hostfile:
     """The content of the hostfile."""
 

@@ -18,7 +18,8 @@ from entrypoint.base import values
 
 
 def make(by: Any, frozen: bool) -> Any:
-    decorator = values.frozen if frozen and by is values else by.dataclass(frozen=frozen)
+    ours = values.frozen if frozen else values.dataclass
+    decorator = ours if by is values else by.dataclass(frozen=frozen)
 
     @decorator
     class Point:
