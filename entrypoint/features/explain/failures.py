@@ -14,7 +14,7 @@ from entrypoint.causes.evidence import DeviceFault
 from entrypoint.causes.judge import judge
 from entrypoint.causes.measured import shown_by
 from entrypoint.causes.phrase import BLAMES_IN_WORDS, RETRIES_IN_WORDS, phrase
-from entrypoint.causes.table import ENDS, KINDS, CauseKind, Signature, signatures
+from entrypoint.causes.table import ENDS, KINDS, signatures
 from entrypoint.features.explain.layout import LONG, row
 
 _ROLES = {
@@ -73,7 +73,7 @@ def about(words: str, width: int) -> str:
     them, or the kinds or signatures that contain them; "" if there are none."""
     cause = judge([words])
     word = words.lower()
-    rows: list[CauseKind | Signature] = [
+    rows = [
         kind
         for kind in ([KINDS[word]] if word in KINDS else KINDS.values())
         if word in f"{kind.slug} {kind.meaning}".lower()
@@ -150,7 +150,7 @@ def read_phrase(text: str) -> Cause | None:
         return None
     xid = re.search(r" reported Xid (\d{1,4})\b", says)
     slug = shown_by(DeviceFault("", "xid", "", int(xid[1]))) if xid else "user-code"
-    rows: tuple[CauseKind | Signature, ...] = (*KINDS.values(), *signatures(), *ENDS.values())
+    rows = (*KINDS.values(), *signatures(), *ENDS.values())
     words = (*_OTHER_WORDS, *((row.slug, row.says) for row in rows))
     fitting = [  # with something in place of their fields
         (len(said), name)
