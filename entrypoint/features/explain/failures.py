@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from entrypoint.base.cause import BLAMES, LINE, Cause
-from entrypoint.base.tables import rows
+from entrypoint.base.tables import rows, table
 from entrypoint.base.text import from_json, is_utf16, one_line
 from entrypoint.base.values import replace
 from entrypoint.causes import clean
@@ -17,11 +17,11 @@ from entrypoint.causes.phrase import BLAMES_IN_WORDS, RETRIES_IN_WORDS, phrase
 from entrypoint.causes.table import ENDS, KINDS, signatures
 from entrypoint.features.explain.layout import LONG, row
 
-_ROLES = {
-    "root": "these lines show the first failure",
-    "cascade": "these lines show a consequence: the cause is in the output of another rank or node",
-    "unclear": "these lines may show the first failure, or a consequence of it",
-}
+_ROLES = table("""
+    root    | these lines show the first failure
+    cascade | these lines show a consequence: the cause is in the output of another rank or node
+    unclear | these lines may show the first failure, or a consequence of it
+""")
 _CERTAINTIES = {"high": "sure", "low": "likely; other causes print the same"}
 _OWN = r".{0,120}\[entrypoint[^\]]{0,200}\] (?P<text>.{1,2000})"
 _HEAD = r"last \d{1,9} lines? of (?P<place>.{1,300}):"  # of a failed rank's output

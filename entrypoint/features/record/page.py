@@ -8,6 +8,7 @@ from typing import Any
 
 from entrypoint.base.phases import DNS, MEANING, Phase, Span
 from entrypoint.base.render import render
+from entrypoint.base.tables import table
 from entrypoint.base.text import duration
 from entrypoint.base.values import frozen
 from entrypoint.features.record.timeline import Bar, Timeline, notes, sentences
@@ -21,14 +22,14 @@ _SPANS = 40  # rows of peers and ranks that the page has for one node
 
 # Colour, and the phases that have it: six that people see as different who do not see all colours
 # (Okabe and Ito, "Color Universal Design", 2008).
-_KINDS = {
-    "start": "CONTAINER FACTS HOOKS CHECKS EARLIER",
-    "sshd": "KEYS SSHD",
-    "call": "ROLL_CALL INQUIRY WAITING SPARE",
-    "launch": "FILES LAUNCHING OUTPUT",
-    "run": "RUNNING",
-    "end": "ENDING RELEASED",
-}
+_KINDS = table("""
+    start  | CONTAINER FACTS HOOKS CHECKS EARLIER
+    sshd   | KEYS SSHD
+    call   | ROLL_CALL INQUIRY WAITING SPARE
+    launch | FILES LAUNCHING OUTPUT
+    run    | RUNNING
+    end    | ENDING RELEASED
+""")
 _KIND_OF = {Phase[name].timeline: kind for kind, names in _KINDS.items() for name in names.split()}
 _KIND_OF[DNS] = "sshd"
 _MEANING = {**MEANING, DNS: "of a peer: until its name had an address"}
