@@ -228,6 +228,11 @@ def meeting_port(
     return LaunchPort(spec.port or own, here=here, needed=needed)
 
 
+def wait(spec: JobSpec) -> int:
+    """Return the seconds in which all nodes must meet."""
+    return max(1, round(spec.timeouts.peers))
+
+
 def equal_slots(launcher: str, topology: Topology) -> int:
     """Return the number of ranks. Raises ConfigError if one node has more slots than another."""
     if len({node.slots for node in topology.nodes}) > 1:

@@ -32,6 +32,7 @@ from entrypoint.launchers._common import (
     refuse_env,
     refuse_options,
     split_python,
+    wait,
 )
 from entrypoint.launchers._nested import is_python, patterns
 from entrypoint.spec import HostEntry, JobSpec, carried, for_script, logs
@@ -263,11 +264,6 @@ def backend(spec: JobSpec) -> str:
     if spec.torch.rdzv_backend != "auto":
         return spec.torch.rdzv_backend
     return "c10d" if spec.elastic or restarts(spec) else "static"
-
-
-def wait(spec: JobSpec) -> int:
-    """Return the seconds in which all nodes must meet."""
-    return max(1, round(spec.timeouts.peers))
 
 
 def last_call(spec: JobSpec) -> int:

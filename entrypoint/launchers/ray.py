@@ -26,6 +26,7 @@ from entrypoint.launchers._common import (
     refuse,
     refuse_env,
     refuse_options,
+    wait,
     with_python,
 )
 from entrypoint.spec import JobSpec
@@ -77,7 +78,7 @@ def plan(spec: JobSpec, topology: Topology) -> Launch:
     script = file("ray/ray_node.py")
     values = (
         str(len(topology.nodes)),
-        str(max(1, round(spec.timeouts.peers))),
+        str(wait(spec)),
         address,
         own_address if has_peers else "127.0.0.1",
     )

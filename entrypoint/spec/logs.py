@@ -2,7 +2,7 @@
 
 # Without `from __future__ import annotations`, as jobspec.py.
 import re
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from entrypoint.base.kept import OutputForm
 from entrypoint.base.model import Topology
@@ -102,14 +102,12 @@ def output(
         form = replace(form, lines="whole")
     if logs.lines:
         this = topology.this
-        names = {"job": topology.job, "node": this.label, "host": this.host}
+        names: dict[str, Any] = {"job": topology.job, "node": this.label, "host": this.host}
         prefix = _NAME.sub(lambda match: names.get(match[1], match[0]), logs.prefix or "")
         form = replace(
             form,
             lines=logs.format,
-            job=names["job"],
-            node=names["node"],
-            host=names["host"],
+            **names,
             attempt=topology.history.number,
             prefix=prefix,
             timestamps=logs.timestamps == "utc",

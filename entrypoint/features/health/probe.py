@@ -24,16 +24,14 @@ Findings = Iterator[Finding]
 
 @frozen
 class Inputs:
-    """The inputs of a node's probes. `limit`: seconds for each program that is asked; `patience`:
-    for each name to have an address, since the name servers of nodes may learn them one after the
-    other."""
+    """The inputs of a node's probes. `limit`: seconds for each program that is asked, and for each
+    name to have an address, since the name servers of nodes may learn them one after the other."""
 
     spec: JobSpec
     facts: Facts
     plan: Plan
     limit: float
     spec_file: str = ""
-    patience: float = 0.0
 
 
 @frozen

@@ -46,9 +46,7 @@ def inquiry(spec: JobSpec, options: CheckOptions) -> Inquiry:
     brings them together."""
 
     def answers(facts: Facts, plan: Plan, env: Mapping[str, str]) -> CheckAnswers:
-        return CheckAnswers(
-            Inputs(spec, facts, plan, options.limit, options.spec_file, patience=options.limit)
-        )
+        return CheckAnswers(Inputs(spec, facts, plan, options.limit, options.spec_file))
 
     return Inquiry("check", partial(CheckDialogue, options), answers, always=True)
 

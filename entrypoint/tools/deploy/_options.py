@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from entrypoint.base.errors import ConfigError, UsageError
 from entrypoint.base.values import frozen
@@ -51,7 +51,7 @@ class Options:
     mount: Sequence[Mount] = ()
 
 
-def settings(spec: JobSpec, variables: Mapping[str, str]) -> dict[str, str]:
+def settings(spec: JobSpec, variables: dict[str, str]) -> dict[str, str]:
     """Return the variables of every container: the target's, then settings from flags and variables
     of this command.
 
@@ -62,11 +62,7 @@ def settings(spec: JobSpec, variables: Mapping[str, str]) -> dict[str, str]:
         raise UsageError(
             "EP803 every container gets an index of its own", detail, "leave the flag out"
         )
-    return {
-        **variables,
-        **given(spec)[0],
-        **variables,
-    }
+    return variables | given(spec)[0] | variables
 
 
 def number_of_nodes(spec: JobSpec, options: Options, system: str = "") -> int:

@@ -180,7 +180,7 @@ class Names(Probe):
 
     @classmethod
     def readings(cls, inputs: Inputs) -> dict[str, Callable[[], Fields]]:
-        own, until = inputs.facts.hostname, time.monotonic() + inputs.patience
+        own, until = inputs.facts.hostname, time.monotonic() + inputs.limit
         return {
             f"own name {own}": lambda: {"own": _name(own)},
             **{
