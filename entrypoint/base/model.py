@@ -378,6 +378,9 @@ class EnvVar:
     corrects: bool = False  # only where the container has a variable of this name
 
 
+EnvVars = tuple[EnvVar, ...]
+
+
 def usual(
     name: str, value: str, origin: str, chosen_by: str = "", corrects: bool = False
 ) -> EnvVar:
@@ -390,7 +393,7 @@ class Program:
     """One program that this node starts."""
 
     argv: tuple[str, ...]
-    env: tuple[EnvVar, ...] = ()  # for it alone
+    env: EnvVars = ()  # for it alone
     # what people call it, and what begins each line it prints, where a node has several
     label: str = ""
     log: str = ""  # path of a file that gets what it prints, too
@@ -409,12 +412,12 @@ class LaunchRanks:
     kind: RankKind = AS_PROGRAMS
     # that it starts on all nodes, a slot each. None: one for each program of each node
     count: int | None = None
-    env: tuple[EnvVar, ...] = ()  # for the ranks of every node
-    crowded_env: tuple[EnvVar, ...] = ()  # also on a node whose CPUs have more processes
+    env: EnvVars = ()  # for the ranks of every node
+    crowded_env: EnvVars = ()  # also on a node whose CPUs have more processes
     # of a node that share its CPUs: None for one each slot, 0 if the launcher divides them itself
     processes: int | None = None
     # for each rank its own; the value names the variable that it is taken from
-    env_of_each: tuple[EnvVar, ...] = ()
+    env_of_each: EnvVars = ()
     agents: bool = False  # it asks here for daemons on other nodes, which their entrypoints start
     # what asks for a daemon is to end when the daemon does, and not once it has started
     agents_stay: bool = False
@@ -525,7 +528,7 @@ class Plan:
     topology: Topology
     launcher: str
     launch: Launch
-    env: tuple[EnvVar, ...]  # added to the container's variables, for this node's ranks
+    env: EnvVars  # added to the container's variables, for this node's ranks
     files: tuple[File, ...]  # everything written into the run directory
     # We become the program; or we supervise programs, on one node or without a roll call; or the
     # nodes hold one.

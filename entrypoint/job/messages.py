@@ -86,6 +86,8 @@ Failure = Annotated[int, Range(1, 255)]
 Time = Annotated[float, Range(-_EVER, _EVER)]
 Sentence = Annotated[str, Length(SENTENCE)]
 Label = Annotated[str, Length(LABEL)]
+Host = Annotated[str, Length(300)]
+Body = Annotated[Mapping[str, Any], json_object]  # that a feature reads
 Tail = Annotated[tuple[Annotated[str, Length(LINE)], ...], Length(LINES)]
 UserSignal = Annotated[str, one_of("SIGUSR1", "SIGUSR2")]
 # Of a network interface, or its address or network: a word of a command line.
@@ -112,7 +114,7 @@ PhaseRow = tuple[Annotated[str, one_of(*NAMES)], Time, Time, Label]
 class CallIn:
     """This node's host name, and its index if it was given one."""
 
-    name: Annotated[str, Length(300)]
+    name: Host
     index: Rank | None
 
 
@@ -121,7 +123,7 @@ class CalledIn:
     """The name and address of each host in rank order, and the caller's index. The address of
     worker-0 is "": the caller has its own way there."""
 
-    hosts: Annotated[tuple[tuple[Annotated[str, Length(300)], Label], ...], Length(MAX_RANKS)]
+    hosts: Annotated[tuple[tuple[Host, Label], ...], Length(MAX_RANKS)]
     index: Rank
 
 
@@ -313,7 +315,7 @@ class Reply:
     """The answer to the question of this number. The feature that asks reads the body."""
 
     number: Number
-    body: Annotated[Mapping[str, Any], json_object]
+    body: Body
 
 
 @frozen
@@ -348,7 +350,7 @@ class Hello:
     it first has their digest, which the receiving endpoint replaces by its own node's hosts."""
 
     toolkit: Label
-    hosts: Annotated[tuple[Annotated[str, Length(300)], ...], Length(MAX_RANKS)]
+    hosts: Annotated[tuple[Host, ...], Length(MAX_RANKS)]
     rank: Rank
     launcher: Label
     env: Annotated[Mapping[str, str], _variables]
@@ -421,7 +423,7 @@ class Question:
     before it."""
 
     number: Number
-    body: Annotated[Mapping[str, Any], json_object]
+    body: Body
 
 
 @frozen

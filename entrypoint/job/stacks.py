@@ -17,6 +17,7 @@ NAME = 100  # characters of a name or a file
 _RANKS = 1 << 20
 
 Name = Annotated[str, Length(NAME)]
+Number = Annotated[int, Range(0, 1 << 31)]
 
 
 @frozen
@@ -25,7 +26,7 @@ class Frame:
 
     function: Name
     file: Name
-    line: Annotated[int, Range(0, 1 << 31)]
+    line: Number
     library: bool
 
 
@@ -35,7 +36,7 @@ class ProcessStack:
 
     rank: Annotated[int, Range(-1, _RANKS)]  # -1: a program that is no rank
     what: Name  # "rank 3", or the program's name
-    pid: Annotated[int, Range(0, 1 << 31)]
+    pid: Number
     is_child: bool  # whether a rank's own process has started it: a data worker
     # As in proc_pid_stat(5): R, S, D, T, ...; of one that runs no more "ended" (with 0) or "left".
     state: Name

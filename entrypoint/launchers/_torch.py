@@ -10,6 +10,7 @@ from entrypoint.base.kept import RANK, KeptForm, RanksForm
 from entrypoint.base.model import (
     DEFAULT,
     EnvVar,
+    EnvVars,
     File,
     Launch,
     LaunchRanks,
@@ -114,7 +115,7 @@ def _command(spec: JobSpec, topology: Topology) -> tuple[str, tuple[str, ...]]:
     return python, (*options[form], *words)
 
 
-def _env(spec: JobSpec, topology: Topology) -> tuple[EnvVar, ...]:
+def _env(spec: JobSpec, topology: Topology) -> EnvVars:
     rank = replace(place(spec, topology)[0], default=False)
     nodes = EnvVar("NNODES", str(len(topology.nodes)), topology.origin("hosts"))
     # Without a folder torch makes one in /tmp at each start, and leaves it.
@@ -127,7 +128,7 @@ def _env(spec: JobSpec, topology: Topology) -> tuple[EnvVar, ...]:
     return (nodes, rank, logs, stop, *(ours if spec.logs.lines else ()))
 
 
-def _barrier(spec: JobSpec, topology: Topology) -> tuple[EnvVar, ...]:
+def _barrier(spec: JobSpec, topology: Topology) -> EnvVars:
     """Return the variables of how long worker-0 waits for the other nodes' ends."""
     if not topology.has_peers:
         return ()

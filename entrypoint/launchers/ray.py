@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from entrypoint.base.model import (
     EnvVar,
+    EnvVars,
     File,
     Launch,
     LaunchPort,
@@ -134,7 +135,7 @@ def _options(spec: JobSpec, topology: Topology, first: int, address: str) -> tup
     )
 
 
-def _settings(spec: JobSpec, topology: Topology, address: str) -> tuple[EnvVar, ...]:
+def _settings(spec: JobSpec, topology: Topology, address: str) -> EnvVars:
     """Return the variables for Ray and its programs."""
     origin = f"{topology.origin('hosts')} and {spec.source('port')}"
     # Without a token anyone who reaches Ray's ports may run programs here. Ray before 2.52 has

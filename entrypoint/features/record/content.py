@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 from entrypoint.base.phases import NAMES
-from entrypoint.base.text import SENTENCE
 from entrypoint.base.values import dataclass, frozen, replace
 from entrypoint.base.wire import Length, Range, one_of, read
 from entrypoint.job import messages
@@ -15,7 +14,7 @@ VERSION = 1  # of a record; of the status that `entrypoint status --json` prints
 
 Nodes = Length(1 << 20)
 Name = Annotated[str, Length(300)]
-Number = Annotated[int, Range(0, 1 << 31)]
+Number = messages.Number
 Seconds = Annotated[float, Range(0, 1e12)]
 Version = Annotated[int, Range(VERSION, VERSION)]
 Row = tuple[Annotated[str, one_of(*NAMES)], messages.Time, messages.Time, Name]
@@ -48,7 +47,7 @@ class NodeStatus:
     ranks: Number | None  # or programs of a launcher that starts them itself
     ranks_ended: Number
     idle_seconds: Seconds | None  # since one of its ranks printed something
-    detail: Annotated[str, Length(SENTENCE)]
+    detail: messages.Sentence
 
 
 @frozen
@@ -56,7 +55,7 @@ class KnownOutcome:
     """The outcome of a job whose programs are being stopped."""
 
     status: messages.Status
-    reason: Annotated[str, Length(SENTENCE)]
+    reason: messages.Sentence
 
 
 @frozen
@@ -124,8 +123,8 @@ class RecordedProcess:
     """The entrypoint's process. Its number is meaningful only in its pid namespace."""
 
     pid: Number
-    started: Annotated[int, Range(0, 1 << 62)]  # clock ticks since the machine's boot (proc(5))
-    namespace: Annotated[int, Range(0, 1 << 62)]  # inode
+    started: messages.Size  # clock ticks since the machine's boot (proc(5))
+    namespace: messages.Size  # inode
 
 
 @frozen

@@ -20,7 +20,8 @@ Who decides, and when
     Go       if all nodes are there; or enough, and the others had their time. `Quorum.choose` then
              fills the places.
 
-    After the start it asks `Participants` for each event:
+    After the start it asks `Participants` for each event; `End` is an outcome, by which the attempt
+    ends:
 
                             Fixed               Spares                    Elastic
     a node is lost          End                 End; a spare replaces it  GoOn if enough are left,
