@@ -255,7 +255,7 @@ class Programs(Probe):
             level, key = ("warning", "program/problem") if program.problem else ("ok", "program")
             yield self.finding(level, key, seen, name=program.name)
         version = self.version("mpiexec.hydra")
-        if len(view.plan.topology.nodes) > 1 and _OLD_MPICH.match(version):
+        if view.plan.topology.has_peers and _OLD_MPICH.match(version):
             yield self.finding("warning", "mpich", version)
 
     def alike(self, view: NodeView) -> Mapping[str, str]:

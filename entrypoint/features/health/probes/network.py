@@ -294,7 +294,7 @@ def _asked(topology: Topology) -> list[str]:
     nodes = topology.nodes
     turned = (nodes[0], *nodes[topology.me :], *nodes[: topology.me])
     names = dict.fromkeys(node.host for node in turned[: _NAMES + 1] if not node.address)
-    return list(names) if len(nodes) > 1 else []
+    return list(names) if topology.has_peers else []
 
 
 def _lookup(host: str, until: float) -> Fields:
@@ -322,7 +322,7 @@ def _reverse(address: str) -> Fields:
 
 def _has_peers(view: NodeView) -> bool:
     """Return whether other containers have to reach this node."""
-    return len(view.plan.topology.nodes) > 1 and not _is_loopback(view.node.address or "")
+    return view.plan.topology.has_peers and not _is_loopback(view.node.address or "")
 
 
 def _is_loopback(*addresses: str) -> bool:
