@@ -18,6 +18,7 @@ from entrypoint.base.values import field, frozen
 if TYPE_CHECKING:
     from entrypoint.base.cause import Cause, Exclusion, Saved
 
+EnvVars = tuple["EnvVar", ...]
 Origin = Literal["flag", "env", "spec", "platform", "default", "the roll call", "call-in"]
 
 
@@ -155,7 +156,6 @@ class Access:
 
 # --------------------------------------------------------------------------------------------------
 # What follows from both
-
 
 SSH_PORT = 36666  # the default of `ssh.port`
 
@@ -376,9 +376,6 @@ class EnvVar:
     # pattern of other variables, or parameters in Open MPI's files, that say the same as a default
     chosen_by: str = ""
     corrects: bool = False  # only where the container has a variable of this name
-
-
-EnvVars = tuple[EnvVar, ...]
 
 
 def usual(

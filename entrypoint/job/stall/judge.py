@@ -64,7 +64,7 @@ class StackedRank:
     """One rank's own process, its children, and its node, with its name."""
 
     node: int
-    host: str
+    node_name: str
     stack: ProcessStack
     children: tuple[ProcessStack, ...]
     position: RankPosition
@@ -266,7 +266,7 @@ def _plural(words: str) -> str:
 
 
 def _named(rank: StackedRank) -> str:
-    text = f"{rank.stack.what} on {rank.host} {rank.position.words}"
+    text = f"{rank.stack.what} on {rank.node_name} {rank.position.words}"
     children = [child for child in rank.children if _is_stuck(child)]
     if children and rank.position.kind != "waits":
         child = children[0]
@@ -322,7 +322,7 @@ def _operations(ranks: Ranks) -> list[str]:
 
 def _who(group: Ranks) -> str:
     if len(group) <= _NAMED:
-        return ", ".join(f"{rank.stack.what} on {rank.host}" for rank in group)
+        return ", ".join(f"{rank.stack.what} on {rank.node_name}" for rank in group)
     numbers = [rank.stack.rank for rank in group if rank.stack.rank >= 0]
     return (
         f"{count(len(group), 'rank')} ({some(spans(sorted({*numbers})), _SPANS)})"
