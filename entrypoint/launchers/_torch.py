@@ -3,7 +3,7 @@ scripts that people start by hand."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from entrypoint.base.errors import ConfigError, SpecError
 from entrypoint.base.kept import RANK, KeptForm, RanksForm
@@ -25,6 +25,7 @@ from entrypoint.base.tables import table
 from entrypoint.base.values import replace
 from entrypoint.launchers._common import (
     PORT,
+    Planner,
     file,
     meeting_port,
     place,
@@ -36,7 +37,7 @@ from entrypoint.launchers._common import (
     wait,
 )
 from entrypoint.launchers._nested import is_python, patterns
-from entrypoint.spec import HostEntry, JobSpec, carried, for_script, logs
+from entrypoint.spec import HostEntry, JobSpec, carried, for_script
 
 # Options that the launcher sets, and the fields that their values come from.
 SETTLED = table("""
@@ -146,9 +147,9 @@ def _barrier(spec: JobSpec, topology: Topology) -> EnvVars:
 def ranks(spec: JobSpec, topology: Topology) -> LaunchRanks:
     """Return how a launcher that runs on every node starts its ranks."""
     several = topology.this.slots > 1
-    output = logs.output(spec.logs, topology, RANK, is_one_of_several=several)
+    output = spec.logs.output(topology, RANK, is_one_of_several=several)
     form = KeptForm(
-        logs.copied(spec.logs, topology, output),
+        spec.logs.copied(topology, output),
         spec.timeouts.grace,
         is_apart=True,
         nested=RANK,
@@ -164,7 +165,7 @@ def script(
     topology: Topology,
     name: str,
     origin: str,
-    plan: Callable[[JobSpec, Topology], Launch],
+    plan: Planner,
     not_carried: Sequence[str] = (),
     **more: object,
 ) -> File:
@@ -234,9 +235,7 @@ def public_options(spec: JobSpec) -> tuple[str, ...]:
     return () if "launcher_args" in for_script(spec)[1] else spec.launcher_args
 
 
-def _refusal(
-    spec: JobSpec, topology: Topology, name: str, plan: Callable[[JobSpec, Topology], Launch]
-) -> str:
+def _refusal(spec: JobSpec, topology: Topology, name: str, plan: Planner) -> str:
     """Return why the launcher of this name cannot start this job; "" if it can."""
     if spec.elastic and not spec.hosts:  # as many as the platform will name
         most = int(spec.elastic.partition(":")[2])
