@@ -122,6 +122,3 @@ else:
 
     def _refuse(self: Any, name: str, *value: Any) -> None:
         raise AttributeError(f"{type(self).__qualname__}.{name} never changes")
-
-
-__all__ = ["dataclass", "field", "fields", "frozen", "is_dataclass", "replace"]
