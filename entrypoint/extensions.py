@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
-from entrypoint.base.values import dataclass
+from entrypoint.base.values import frozen
 
 if TYPE_CHECKING:
     from entrypoint.base.model import Facts, Inquiry, NodeReport, Outcome, Plan
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from entrypoint.system.signals import Signals
 
 
-@dataclass(frozen=True)
+@frozen
 class LoopView:
     """The state of the loop that an observer cannot know from events and actions."""
 
@@ -73,7 +73,7 @@ class Gate(Protocol):
         """Begin the check before an attempt. `callbacks.tell` takes an event."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Extensions:
     """All that the core asks of features."""
 

@@ -20,7 +20,7 @@ from entrypoint.base.history import FIRST, History
 from entrypoint.base.model import Facts, Node, NodeReport, Outcome, Plan
 from entrypoint.base.phases import Phase
 from entrypoint.base.text import duration, signal_name
-from entrypoint.base.values import dataclass, replace
+from entrypoint.base.values import frozen, replace
 from entrypoint.extensions import Extensions, Gate, LoopView
 from entrypoint.job import actions, events, messages
 from entrypoint.job.answer import node_info
@@ -59,7 +59,7 @@ _END_MARGIN = 10.0
 _WRITE_LIMIT = 5.0  # seconds that the end waits for files on their way into the log folder
 
 
-@dataclass(frozen=True)
+@frozen
 class AttemptInputs:
     """The inputs of one attempt. `gate`: checks this node before each attempt; `not_ready`: why it
     cannot take part, if that is known already."""

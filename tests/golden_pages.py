@@ -18,7 +18,7 @@ from typing import Any
 
 from entrypoint.base.phases import ALLOWED, Phase
 from entrypoint.base.registry import load, names
-from entrypoint.causes.table import KINDS, CauseKind, signatures
+from entrypoint.causes.table import KINDS, Signature, signatures
 from entrypoint.features.health.probe import rows
 from entrypoint.features.health.probes import PROBES
 from entrypoint.spec.jobspec import JobSpec
@@ -97,7 +97,7 @@ def causes() -> list[str]:
     return out
 
 
-def _section(kind: CauseKind) -> list[str]:
+def _section(kind: Signature) -> list[str]:
     lines = [
         f"## {kind.slug}\n",
         f"{kind.meaning[0].upper()}{kind.meaning[1:]}.\n",

@@ -4,7 +4,7 @@ that the job's result holds."""
 # Without `from __future__ import annotations`: wire.py reads the annotations as values.
 from typing import Annotated, Literal, get_args
 
-from entrypoint.base.values import dataclass
+from entrypoint.base.values import frozen
 from entrypoint.base.wire import Length, Range
 
 Role = Literal["root", "cascade", "unclear"]
@@ -21,7 +21,7 @@ REASON = 400  # characters of a reason, or of an instruction
 _Sentence = Annotated[str, Length(REASON)]
 
 
-@dataclass(frozen=True)
+@frozen
 class Cause:
     """The cause of a rank's or program's failure, by its output and its node's measurements."""
 
@@ -50,7 +50,7 @@ class Cause:
         return self.certainty == "high" and self.retry in ("same", "elsewhere")
 
 
-@dataclass(frozen=True)
+@frozen
 class Exclusion:
     """A node that a job has replaced by a spare, and why."""
 
@@ -59,7 +59,7 @@ class Exclusion:
     why: _Sentence
 
 
-@dataclass(frozen=True)
+@frozen
 class Saved:
     """The last save of a node whose ranks were told to stop, as `restarts.progress` shows it.
 

@@ -40,7 +40,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from entrypoint.base.model import Outcome
-from entrypoint.base.values import dataclass
+from entrypoint.base.values import frozen
 
 EXIT_SOFTWARE = 70
 EXIT_NOT_EXECUTABLE = 126
@@ -88,7 +88,7 @@ class UsageError(EntrypointError):
     status = 64
 
 
-@dataclass(frozen=True)
+@frozen
 class Problem:
     """One thing wrong with the spec. `where` is `file:line:column`, an environment variable or a
     flag."""

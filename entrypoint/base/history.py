@@ -3,14 +3,14 @@
 # Without `from __future__ import annotations`: wire.py reads the annotations as values.
 from typing import Annotated
 
-from entrypoint.base.values import dataclass
+from entrypoint.base.values import frozen
 from entrypoint.base.wire import Range
 
 _MOST = 1 << 31  # attempts
 _Count = Annotated[int, Range(0, _MOST)]
 
 
-@dataclass(frozen=True)
+@frozen
 class History:
     """The place of an attempt among those of the job.
 

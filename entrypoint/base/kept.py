@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from os.path import dirname, join, realpath
 
-from entrypoint.base.values import dataclass, replace
+from entrypoint.base.values import frozen, replace
 
 _PACKAGE = dirname(dirname(realpath(__file__)))
 # folder whose sitecustomize has a rank's Python print its stack on a signal
@@ -28,7 +28,7 @@ def verdict_file(folder: str, kind: str, number: int) -> str:
     return f"{folder}/verdict.{kind}.{number}"
 
 
-@dataclass(frozen=True)
+@frozen
 class OutputForm:
     """The treatment of the output of a program or rank.
 
@@ -70,7 +70,7 @@ class OutputForm:
         return any(int(first) <= int(self.rank) <= int(last or first) for first, _, last in ranges)
 
 
-@dataclass(frozen=True)
+@frozen
 class KeptForm:
     """The form in which a program is kept, or each rank that a launcher starts."""
 
@@ -96,7 +96,7 @@ class KeptForm:
         return replace(self, output=output, nested=self.nested.replace(RANK, str(number)))
 
 
-@dataclass(frozen=True)
+@frozen
 class RanksForm:
     """The settings of all ranks that a launcher starts on this node."""
 

@@ -13,15 +13,16 @@ from typing import TYPE_CHECKING, Any, Literal
 from entrypoint.base.history import FIRST, History
 from entrypoint.base.kept import RanksForm
 from entrypoint.base.rankkind import AS_PROGRAMS, RankKind
-from entrypoint.base.values import dataclass, field
+from entrypoint.base.values import field, frozen
 
 if TYPE_CHECKING:
     from entrypoint.base.cause import Cause, Exclusion, Saved
 
+EnvVars = tuple["EnvVar", ...]
 Origin = Literal["flag", "env", "spec", "platform", "default", "the roll call", "call-in"]
 
 
-@dataclass(frozen=True)
+@frozen
 class Source:
     """The source of a value: its origin, and the flag, variable or file position itself."""
 
@@ -38,7 +39,7 @@ DEFAULT = Source("default")
 # What this container is
 
 
-@dataclass(frozen=True)
+@frozen
 class Interface:
     """A network interface that is up and not the loopback one, with one of its addresses."""
 
@@ -47,7 +48,7 @@ class Interface:
     network: str  # such as 10.0.0.0/24
 
 
-@dataclass(frozen=True)
+@frozen
 class Installation:
     """A program that is on no PATH or was moved: its place, and what it needs to run from there."""
 
@@ -56,7 +57,7 @@ class Installation:
     prefix: str = ""  # of a moved Open MPI, which otherwise looks where it was built for
 
 
-@dataclass(frozen=True)
+@frozen
 class Facts:
     """The facts about this container, read once by `system/facts.py` before anything is decided."""
 
@@ -85,7 +86,7 @@ class Facts:
     scripts: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
+@frozen
 class Site:
     """The platform that started us: the hosts, which of them is this one, and each value's origin.
 
@@ -119,7 +120,7 @@ class Site:
     earlier: int = 0  # how often it has started the job again
 
 
-@dataclass(frozen=True)
+@frozen
 class Device:
     """The hardware that the ranks of this node use."""
 
@@ -133,7 +134,7 @@ class Device:
     launcher: str | None = None
 
 
-@dataclass(frozen=True)
+@frozen
 class Access:
     """The settings that give a container cards of one kind, in the words of each system that starts
     containers."""
@@ -156,7 +157,6 @@ class Access:
 # --------------------------------------------------------------------------------------------------
 # What follows from both
 
-
 SSH_PORT = 36666  # the default of `ssh.port`
 
 
@@ -174,7 +174,7 @@ def node_name(label: str, host: str) -> str:
     return label if label == host else f"{label} ({host})"
 
 
-@dataclass(frozen=True)
+@frozen
 class Node:
     """One container of the job."""
 
@@ -203,7 +203,7 @@ class Node:
         return node_name(self.label, self.host)
 
 
-@dataclass(frozen=True)
+@frozen
 class NodeReport:
     """A node's report about itself at the roll call."""
 
@@ -235,7 +235,7 @@ class NodeReport:
         return self.mpi.split(".")[0]
 
 
-@dataclass(frozen=True)
+@frozen
 class Cards:
     """This node's accelerators, as the platform's rank table describes them."""
 
@@ -245,7 +245,7 @@ class Cards:
     size: int  # ranks in all
 
 
-@dataclass(frozen=True)
+@frozen
 class Members:
     """Everyone's answer, in rank order. `assumed` where it was made up for a dry run."""
 
@@ -254,7 +254,7 @@ class Members:
     cards: Cards | None = None  # once the rank table was there, for a launcher that waits for it
 
 
-@dataclass(frozen=True)
+@frozen
 class Topology:
     """The nodes and processes of the job, seen from node `me`."""
 
@@ -352,7 +352,7 @@ class Topology:
         return sum(node.slots for node in self.nodes[: self.me])
 
 
-@dataclass(frozen=True)
+@frozen
 class File:
     """A file that the run writes into its run directory. The text of a secret one is never
     printed."""
@@ -364,7 +364,7 @@ class File:
     secret: bool = False
 
 
-@dataclass(frozen=True)
+@frozen
 class EnvVar:
     """A variable added to the program's environment; a user's own value wins over a `default`
     one."""
@@ -385,12 +385,12 @@ def usual(
     return EnvVar(name, value, origin, True, chosen_by, corrects)
 
 
-@dataclass(frozen=True)
+@frozen
 class Program:
     """One program that this node starts."""
 
     argv: tuple[str, ...]
-    env: tuple[EnvVar, ...] = ()  # for it alone
+    env: EnvVars = ()  # for it alone
     # what people call it, and what begins each line it prints, where a node has several
     label: str = ""
     log: str = ""  # path of a file that gets what it prints, too
@@ -399,7 +399,7 @@ class Program:
     script: str = ""
 
 
-@dataclass(frozen=True)
+@frozen
 class LaunchRanks:
     """A launcher's way of starting ranks and of treating their output."""
 
@@ -409,12 +409,12 @@ class LaunchRanks:
     kind: RankKind = AS_PROGRAMS
     # that it starts on all nodes, a slot each. None: one for each program of each node
     count: int | None = None
-    env: tuple[EnvVar, ...] = ()  # for the ranks of every node
-    crowded_env: tuple[EnvVar, ...] = ()  # also on a node whose CPUs have more processes
+    env: EnvVars = ()  # for the ranks of every node
+    crowded_env: EnvVars = ()  # also on a node whose CPUs have more processes
     # of a node that share its CPUs: None for one each slot, 0 if the launcher divides them itself
     processes: int | None = None
     # for each rank its own; the value names the variable that it is taken from
-    env_of_each: tuple[EnvVar, ...] = ()
+    env_of_each: EnvVars = ()
     agents: bool = False  # it asks here for daemons on other nodes, which their entrypoints start
     # what asks for a daemon is to end when the daemon does, and not once it has started
     agents_stay: bool = False
@@ -430,7 +430,7 @@ class LaunchRanks:
         return self.count or 0 if self.kind.report_ends else 0
 
 
-@dataclass(frozen=True)
+@frozen
 class LaunchPort:
     """The TCP port at which a launcher's programs meet, and those that follow it."""
 
@@ -445,7 +445,7 @@ class LaunchPort:
     needed: bool = True
 
 
-@dataclass(frozen=True)
+@frozen
 class Launch:
     """A launcher's answer: the programs to start on this node, their needs, the way in which ranks
     start, and the processes whose end is the job's."""
@@ -481,7 +481,7 @@ class Launch:
     names_nodes: bool = False
 
 
-@dataclass(frozen=True)
+@frozen
 class Inquiry:
     """An inquiry of a feature: the leader asks the nodes that have answered the roll call (`check`,
     `netcheck`). Both halves come with the plan, since the job imports no feature; their types are
@@ -500,7 +500,7 @@ class Inquiry:
     is_over: bool = False  # an earlier attempt has had the answers, and nothing is asked any more
 
 
-@dataclass(frozen=True)
+@frozen
 class Finding:
     """A result of `check` about one thing. `id` names the thing, the same in every release."""
 
@@ -518,14 +518,14 @@ class Finding:
         return f"{self.seen}, needed: {self.needed}" if self.needed else self.seen
 
 
-@dataclass(frozen=True)
+@frozen
 class Plan:
     """A plan of all that this node will do, made before it does any of it."""
 
     topology: Topology
     launcher: str
     launch: Launch
-    env: tuple[EnvVar, ...]  # added to the container's variables, for this node's ranks
+    env: EnvVars  # added to the container's variables, for this node's ranks
     files: tuple[File, ...]  # everything written into the run directory
     # We become the program; or we supervise programs, on one node or without a roll call; or the
     # nodes hold one.
@@ -586,7 +586,7 @@ class Plan:
         return len(self.launch.programs) * self.topology.working
 
 
-@dataclass(frozen=True)
+@frozen
 class Outcome:
     """The end of the job or of one attempt: an exit status and the reason in one sentence."""
 

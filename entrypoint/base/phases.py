@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from enum import Enum
 
 from entrypoint.base.tables import table
-from entrypoint.base.values import dataclass
+from entrypoint.base.values import frozen
 
 
 class Phase(Enum):
@@ -112,7 +112,7 @@ UNREACHABLE = (Phase.MISSING.status, Phase.LOST.status)
 """Those of a node that cannot be reached."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Span:
     """A phase in the timeline, from `start` to `end` in seconds of a node's monotonic clock.
 

@@ -1,10 +1,10 @@
 """The three kinds of ranks, by what starts them and what reports them. A launcher chooses one; all
 others ask its attributes, and never which one it is."""
 
-from entrypoint.base.values import dataclass
+from entrypoint.base.values import frozen
 
 
-@dataclass(frozen=True)
+@frozen
 class RankKind:
     """A kind of ranks: what starts them and what reports them."""
 

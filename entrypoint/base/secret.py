@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from entrypoint.base.text import escaped
-from entrypoint.base.values import dataclass, field
+from entrypoint.base.values import field, frozen
 
 HIDDEN = "(not shown)"
 MIN_BYTES = 16  # fewer can be guessed
@@ -67,7 +67,7 @@ _SAMPLE = (
 )
 
 
-@dataclass(frozen=True)
+@frozen
 class Secret:
     """A secret that neither str() nor repr() shows."""
 

@@ -13,6 +13,7 @@ TYPE_CHECKING = False  # importing it from `typing` is slow
 if TYPE_CHECKING:
     from collections.abc import Callable
     from dataclasses import dataclass, field, fields, is_dataclass, replace
+    from dataclasses import dataclass as frozen  # so mypy knows the fields, not that they stay
     from typing import Any
 else:
     _MISSING = object()
@@ -61,11 +62,8 @@ else:
         """A copy with these fields changed."""
         return type(value)(**vars(value) | changes)
 
-    def dataclass(made: type | None = None, /, *, frozen: bool = False) -> Any:
-        """Make a class one: with `__init__`, `__repr__` and `__eq__`; if frozen, it has a hash and
-        never changes."""
-        if made is None:
-            return lambda made: dataclass(made, frozen=frozen)
+    def dataclass(made: type) -> Any:
+        """Make a class one: with `__init__`, `__repr__` and `__eq__`, but without a hash."""
         declared = []
         for name in made.__annotations__:
             default = vars(made).get(name, _MISSING)
@@ -74,9 +72,14 @@ else:
         setattr(made, _FIELDS, tuple(declared))
         made.__match_args__ = tuple(made.__annotations__)
         made.__init__, made.__repr__, made.__eq__ = _init, _repr, _eq
-        made.__hash__ = _hash if frozen else None
-        if frozen:
-            made.__setattr__, made.__delattr__ = _refuse, _refuse
+        made.__hash__ = None
+        return made
+
+    def frozen(made: type) -> Any:
+        """Make a class one whose instances never change, and have a hash."""
+        made = dataclass(made)
+        made.__hash__ = _hash
+        made.__setattr__, made.__delattr__ = _refuse, _refuse
         return made
 
     def _init(self: Any, *args: Any, **named: Any) -> None:
@@ -119,6 +122,3 @@ else:
 
     def _refuse(self: Any, name: str, *value: Any) -> None:
         raise AttributeError(f"{type(self).__qualname__}.{name} never changes")
-
-
-__all__ = ["dataclass", "field", "fields", "is_dataclass", "replace"]

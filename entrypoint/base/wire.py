@@ -1,6 +1,6 @@
 """JSON <-> frozen values: the annotations of the fields say what another process may send.
 
-    @dataclass(frozen=True)
+    @frozen
     class RankEnd:
         rank: Annotated[int, Range(0, 1023)]
         tail: Annotated[tuple[Annotated[str, Length(1000)], ...], Length(20)]
@@ -20,7 +20,7 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from entrypoint.base.text import one_line
-from entrypoint.base.values import dataclass, is_dataclass
+from entrypoint.base.values import frozen, is_dataclass
 
 T = TypeVar("T")
 Check = Callable[[Any], Any]  # a JSON value -> the value of the field; raises Invalid
@@ -40,7 +40,7 @@ class Invalid(Exception):
         return f"{self.path}: {self.why}" if self.path else self.why
 
 
-@dataclass(frozen=True)
+@frozen
 class Range:
     """The limits of an int or a float."""
 
@@ -48,7 +48,7 @@ class Range:
     most: float
 
 
-@dataclass(frozen=True)
+@frozen
 class Length:
     """The most items of a tuple or a Mapping, or characters of a str, which is made one line and
     cut."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Literal
 
-from entrypoint.base.values import dataclass
+from entrypoint.base.values import frozen
 
 DeviceFaultKind = Literal["ecc", "xid", "missing", "health", "held"]
 
 
-@dataclass(frozen=True)
+@frozen
 class DeviceFault:
     """A fault that the tool of a device (nvidia-smi, npu-smi) or the kernel has reported."""
 
@@ -19,7 +19,7 @@ class DeviceFault:
     number: int = 0  # of an Xid; the count of uncorrected errors for `ecc`
 
 
-@dataclass(frozen=True)
+@frozen
 class Evidence:
     """A node's measurements at the time of a failure, and what they were when the ranks started."""
 

@@ -66,25 +66,9 @@ _SIGNATURE = ("cause", "needle", "pattern", "says", "other")
 _OTHERS = frozenset((*_CHOICES, "weight", "also", "fix"))
 
 
-class CauseKind(NamedTuple):
-    """A kind of cause, with the usual values of what belongs to it."""
-
-    slug: str
-    weight: int
-    blame: Blame
-    retry: Retry
-    role: Role
-    certainty: Certainty
-    meaning: str  # for the documentation
-    says: str  # in words; `{device}` stands for the device
-    fix: str  # an instruction
-
-
-_KIND = ("cause", *CauseKind._fields[1:])
-
-
 class Signature(NamedTuple):
-    """Words of a program, library, kernel or scheduler, and what they say about a failure."""
+    """Words of a program, library, kernel or scheduler, and what they say about a failure; a kind
+    of cause is one without words, and has the usual values."""
 
     slug: str
     weight: int
@@ -92,8 +76,9 @@ class Signature(NamedTuple):
     retry: Retry
     role: Role
     certainty: Certainty
+    meaning: str  # of the kind, for the documentation
     says: str  # in words; may hold `{device}` and the names of the pattern's groups
-    fix: str
+    fix: str  # an instruction
     needle: str = ""  # literal part of the line
     # of a line with the needle; linear. "" means that the needle is enough
     pattern: str = ""
@@ -110,25 +95,27 @@ class Signature(NamedTuple):
         return found and {name: text or "" for name, text in found.groupdict().items()}
 
 
+_KIND = ("cause", *Signature._fields[1:9])
+
+
 def of_kind(slug: str, **values: Any) -> Signature:
     """Return a signature, whose other values are those of its kind. What may be a consequence,
     though its kind is a root, is no more decisive than a consequence."""
-    usual = KINDS[slug]._asdict()
-    del usual["meaning"]
-    if usual["role"] == "root" and values.get("role", "root") != "root":
-        usual["weight"] = max(usual["weight"], _CONSEQUENCE)
-    return Signature(**{**usual, **values})
+    kind = KINDS[slug]
+    if kind.role == "root" and values.get("role", "root") != "root":
+        kind = kind._replace(weight=max(kind.weight, _CONSEQUENCE))
+    return kind._replace(**values)
 
 
-def read_kinds(text: str, file: str) -> dict[str, CauseKind]:
+def read_kinds(text: str, file: str) -> dict[str, Signature]:
     """Return the kinds of a table by their names. Raises ValueError, with file and line, if a row
     is wrong."""
-    kinds: dict[str, CauseKind] = {}
+    kinds: dict[str, Signature] = {}
     for place, cells in _rows(text, file, _KIND):
         values: list[Any] = [_value(*cell, place) for cell in zip(_KIND, cells, strict=True)]
         if "" in cells or cells[0] in kinds:
             raise ValueError(f"{place}: a cell is empty, or the cause has a row already")
-        kinds[cells[0]] = CauseKind(*values)
+        kinds[cells[0]] = Signature(*values)
     return kinds
 
 

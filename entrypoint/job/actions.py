@@ -8,17 +8,17 @@ from typing import Any
 
 from entrypoint.base.model import Members, Outcome
 from entrypoint.base.phases import Phase
-from entrypoint.base.values import dataclass
+from entrypoint.base.values import frozen
 
 
-@dataclass(frozen=True)
+@frozen
 class Log:
     """One line for people."""
 
     text: str
 
 
-@dataclass(frozen=True)
+@frozen
 class ShowStacks:
     """The answer to StacksWanted: lines, or why there are none."""
 
@@ -26,7 +26,7 @@ class ShowStacks:
     why: str = ""
 
 
-@dataclass(frozen=True)
+@frozen
 class WriteFiles:
     """Write these files into the log folder: name and text of each. A failure is logged, and ends
     nothing."""
@@ -34,7 +34,7 @@ class WriteFiles:
     files: tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True)
+@frozen
 class ShowWaiting:
     """Show which host the node waits for, and why; "" once it is there. `peers`: the status line
     counts it as a peer."""
@@ -44,19 +44,19 @@ class ShowWaiting:
     peers: bool = True
 
 
-@dataclass(frozen=True)
+@frozen
 class OpenEndpoint:
     """Set up keys, control endpoint and sshd. Event that follows: EndpointReady."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Resolve:
     """Look up these nodes' names until each has an address. Event that follows: NameState."""
 
     nodes: tuple[int, ...]
 
 
-@dataclass(frozen=True)
+@frozen
 class Call:
     """End this worker's session or the call to it, if there is one; log in to it and ask, until it
     answers.
@@ -67,19 +67,19 @@ class Call:
     node: int
 
 
-@dataclass(frozen=True)
+@frozen
 class CloseSession:
     """End this node's session, or the call to it. No event follows."""
 
     node: int
 
 
-@dataclass(frozen=True)
+@frozen
 class StopCalling:
     """The roll call is over: wait for nobody else."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Send:
     """Send a message to a node. Sent to this node itself, it is an order for the programs here."""
 
@@ -87,14 +87,14 @@ class Send:
     message: Any
 
 
-@dataclass(frozen=True)
+@frozen
 class Answer:
     """Send a message to the session at this node's control endpoint."""
 
     message: Any
 
 
-@dataclass(frozen=True)
+@frozen
 class AnswerRollCall:
     """Write what ranks need here, then answer the roll call with this node's report, reached at
     `address`. `leader`: which leader asks."""
@@ -104,12 +104,12 @@ class AnswerRollCall:
     leader: str
 
 
-@dataclass(frozen=True)
+@frozen
 class ReportPhases:
     """Tell the leader how long each phase of this node took."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Prepare:
     """Write what ranks need here. `port` and `replaced` as in messages.Start. Event that follows:
     Prepared."""
@@ -119,12 +119,12 @@ class Prepare:
     replaced: tuple[tuple[int, int], ...] = ()
 
 
-@dataclass(frozen=True)
+@frozen
 class ShowLine:
     """Say once how mpirun was started."""
 
 
-@dataclass(frozen=True)
+@frozen
 class AnswerAgent:
     """Tell mpirun how the start of its daemon on a node ended."""
 
@@ -132,17 +132,17 @@ class AnswerAgent:
     status: int
 
 
-@dataclass(frozen=True)
+@frozen
 class CheckOutputProgress:
     """Measure how much the launcher has written. Event that follows: OutputProgress."""
 
 
-@dataclass(frozen=True)
+@frozen
 class AwaitLaunchers:
     """Wait for the launchers to end. Event that follows: LaunchersGone."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Entered:
     """A node is in this phase from now on, or more is known of it. Nothing is to be done: it is for
     those who watch."""
@@ -152,7 +152,7 @@ class Entered:
     detail: str = ""
 
 
-@dataclass(frozen=True)
+@frozen
 class EndNode:
     """This node's part is over, with this outcome. Nothing comes after it."""
 

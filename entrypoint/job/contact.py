@@ -10,24 +10,24 @@ confirmed it (`was_silent`). Only a connection that breaks between the two canno
 from __future__ import annotations
 
 from entrypoint.base import heartbeat
+from entrypoint.base.values import dataclass
 
 # Of the heartbeat timeout: the leader may have waited for a little longer than its worker.
 _NEARLY = 0.8
 
 
+@dataclass
 class Contact:
     """The leader's presence. It speaks in every interval; `limit` is the heartbeat timeout."""
 
+    limit: float
+    _nodes: int
     is_connected = False
     heard = 0.0  # when it last sent something
     # Whether it may have lost this node: for nearly as long as it waits, neither heard of the other
     # or this node was suspended. What then lies in the session may be out of date.
     was_silent = False
     _due = 0.0  # when this node meant to look whether the leader is silent
-
-    def __init__(self, limit: float, nodes: int) -> None:
-        self.limit = limit
-        self._nodes = nodes
 
     @property
     def patience(self) -> float:

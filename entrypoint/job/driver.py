@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from entrypoint.base.errors import internal
+from entrypoint.base.values import dataclass
 from entrypoint.job import events
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ class Clock(Protocol):
         """Return a future."""
 
 
+@dataclass
 class Driver:
     """Gives the machine one event after the other and has its actions performed, until `over`, a
     future of the outcome, is done.
@@ -36,23 +38,16 @@ class Driver:
     `saw` gets each event with its time, `failed` an error of the machine or of `perform`.
     """
 
+    _machine: Leader | Worker
+    _saw: Callable[[Any, float], None]
+    _perform: Callable[[Any], None]
+    _failed: Callable[[Exception], None]
+    _clock: Clock
     _alarm: Any = None  # of the machine's next deadline
     _is_busy = False
 
-    def __init__(
-        self,
-        machine: Leader | Worker,
-        saw: Callable[[Any, float], None],
-        perform: Callable[[Any], None],
-        failed: Callable[[Exception], None],
-        clock: Clock,
-    ) -> None:
-        self._machine = machine
-        self._saw = saw
-        self._perform = perform
-        self._failed = failed
-        self._clock = clock
-        self.over = clock.create_future()
+    def __post_init__(self) -> None:
+        self.over = self._clock.create_future()
         self._queue: list[Any] = []  # events that were told while another was handled
 
     def here(self, message: Any) -> None:

@@ -106,19 +106,18 @@ class Ending(Part):
         self._passed = written
         if written != before:
             self._moved = now
-        elif now - self._moved >= (self._pass_on() if read else self._unread()):
+        elif now - self._moved >= self._patience(read):
             self.launchers_gone()
             return
         self._scheduler.after(
             _LOOK, lambda: self._scheduler.act(actions.CheckOutputProgress()), "launchers"
         )
 
-    def _pass_on(self) -> float:
-        """Seconds in which the launcher has to pass on something."""
-        return _PASS_ON_LOST if any(peer.lost for peer in self._peers.values()) else _PASS_ON
-
-    def _unread(self) -> float:
-        """Seconds in which the reader of our output has to take something."""
+    def _patience(self, read: bool) -> float:
+        """Seconds in which the launcher has to pass on something; or, if our output is not read,
+        its reader has to take something."""
+        if read:
+            return _PASS_ON_LOST if any(peer.lost for peer in self._peers.values()) else _PASS_ON
         failed = self._outcome is not None and self._outcome.program
         return max(_UNREAD, self._spec.timeouts.grace) if failed else _UNREAD
 

@@ -9,32 +9,32 @@ from __future__ import annotations
 from typing import Any
 
 from entrypoint.base.model import NodeReport, Outcome
-from entrypoint.base.values import dataclass
+from entrypoint.base.values import frozen
 
 
-@dataclass(frozen=True)
+@frozen
 class Started:
     """The machine may act."""
 
 
-@dataclass(frozen=True)
+@frozen
 class TimerFired:
     """A deadline of the machine has come."""
 
 
-@dataclass(frozen=True)
+@frozen
 class KeysReady:
     """The job's keys are written; sshd is started with them."""
 
 
-@dataclass(frozen=True)
+@frozen
 class EndpointReady:
     """This node can be logged in to. `report`: what it says of itself at the roll call."""
 
     report: NodeReport
 
 
-@dataclass(frozen=True)
+@frozen
 class NameState:
     """The state of the address of a host's name: why there is none, or "" once there is one."""
 
@@ -42,7 +42,7 @@ class NameState:
     state: str
 
 
-@dataclass(frozen=True)
+@frozen
 class Unreachable:
     """One login to a worker failed. `refused`: the worker answered, but one side does not accept
     the other's key.
@@ -56,7 +56,7 @@ class Unreachable:
     ours: bool = False
 
 
-@dataclass(frozen=True)
+@frozen
 class Rejected:
     """A worker answered that it cannot take part in this job, and why."""
 
@@ -66,7 +66,7 @@ class Rejected:
     hint: str
 
 
-@dataclass(frozen=True)
+@frozen
 class Answered:
     """A worker answered the roll call. `local`: this node's address in its session; `named` as in
     Unreachable."""
@@ -77,14 +77,14 @@ class Answered:
     named: float = 0.0
 
 
-@dataclass(frozen=True)
+@frozen
 class Alive:
     """Bytes came from a worker, but no complete message yet."""
 
     node: int
 
 
-@dataclass(frozen=True)
+@frozen
 class SessionLost:
     """A session ended that this node has not ended itself; why, where more is known than that."""
 
@@ -92,7 +92,7 @@ class SessionLost:
     why: str = ""
 
 
-@dataclass(frozen=True)
+@frozen
 class MessageReceived:
     """A message of another node; or, from this node, what its own programs report."""
 
@@ -100,14 +100,14 @@ class MessageReceived:
     message: Any
 
 
-@dataclass(frozen=True)
+@frozen
 class LeaderCalled:
     """Another leader calls this one; `message` is its first."""
 
     message: Any
 
 
-@dataclass(frozen=True)
+@frozen
 class Prepared:
     """All that ranks need here is written. `asked`: ranks that mpirun starts; `awaited`: nodes
     whose end counts."""
@@ -116,7 +116,7 @@ class Prepared:
     awaited: tuple[int, ...] | None
 
 
-@dataclass(frozen=True)
+@frozen
 class RankChanged:
     """A rank or program of this node has started ("start"), printed for the first time ("output"),
     or ended ("end")."""
@@ -125,12 +125,12 @@ class RankChanged:
     change: str
 
 
-@dataclass(frozen=True)
+@frozen
 class LaunchersGone:
     """The programs that this node started have ended."""
 
 
-@dataclass(frozen=True)
+@frozen
 class DaemonWanted:
     """mpirun wants its daemon started on a node, by this command of a shell."""
 
@@ -138,7 +138,7 @@ class DaemonWanted:
     command: str
 
 
-@dataclass(frozen=True)
+@frozen
 class OutputProgress:
     """Bytes that the launcher has written so far, and whether somebody reads what this node
     prints."""
@@ -147,12 +147,12 @@ class OutputProgress:
     read: bool
 
 
-@dataclass(frozen=True)
+@frozen
 class StacksWanted:
     """A user asks what the ranks do: `entrypoint stacks`."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Signalled:
     """This node is asked to stop; `again`: not for the first time."""
 
@@ -160,7 +160,7 @@ class Signalled:
     again: bool = False
 
 
-@dataclass(frozen=True)
+@frozen
 class Faulted:
     """This node cannot go on."""
 

@@ -14,7 +14,7 @@ from entrypoint.base.cause import Cause
 from entrypoint.base.errors import CantCreateError, HostError, RetryError, message_parts
 from entrypoint.base.model import Members, Node, Outcome, Topology
 from entrypoint.base.text import count, one_line, signal_name, spans
-from entrypoint.base.values import dataclass, field, replace
+from entrypoint.base.values import dataclass, field, frozen, replace
 
 # When one rank fails, the launcher ends the others, and their ends may arrive first: seconds to
 # wait for all. Ranks that fail for one reason also print that meanwhile.
@@ -36,7 +36,7 @@ UNHEALTHY = Cause("node-unhealthy", "root", "node", "elsewhere", "high", "a node
 """The cause of a job that ends because a node has not passed its gate."""
 
 
-@dataclass(frozen=True)
+@frozen
 class ProgramExit:
     """The end of a program: its status, its name, a sentence with both, and the last lines it
     printed."""

@@ -12,14 +12,14 @@ from typing import Any, Protocol
 
 from entrypoint.base.model import Members, Outcome
 from entrypoint.base.phases import Phase
-from entrypoint.base.values import dataclass
+from entrypoint.base.values import frozen
 from entrypoint.job import actions, messages
 from entrypoint.job.outbox import Part, Shared
 
 _SIGNALLED = 128  # statuses from here on: somebody does not want to wait
 
 
-@dataclass(frozen=True)
+@frozen
 class Ask:
     """A question to a node, which counts as silent after so many seconds. A node has one open
     question at most."""
@@ -29,7 +29,7 @@ class Ask:
     seconds: float
 
 
-@dataclass(frozen=True)
+@frozen
 class Conclusion:
     """The end of an inquiry. `outcome`: how the job ends; None if it starts now. `unfit`: nodes
     that are to be replaced by spares in the next attempt, and why."""

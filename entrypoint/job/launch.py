@@ -107,7 +107,7 @@ class LaunchMonitor(Part):
         elif not end.status:
             self._outbox.await_reports(lambda: self._judge(end))
         else:  # the end of a daemon or a rank may still be on its way, and be the cause
-            seconds = _SETTLE if len(self._topology.nodes) > 1 else 0
+            seconds = _SETTLE if self._topology.has_peers else 0
             self._scheduler.after(seconds, lambda: self._blame(end))
 
     def _blame(self, end: ProgramExit) -> None:

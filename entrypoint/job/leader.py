@@ -212,7 +212,7 @@ class Leader(Machine):
             self._log(f"the job continues with {count(answer.left, 'node')}")
             self._act(actions.Call(node))  # should it come back
         else:
-            self._decide(answer.outcome)
+            self._decide(answer)
 
     def _turn_away(self, node: int, outcome: Outcome) -> None:
         """A spare, or a node of an elastic job that has not met the others, has failed. They go on

@@ -30,7 +30,7 @@ from entrypoint.base.cause import Cause, Exclusion, Saved
 from entrypoint.base.history import FIRST, History
 from entrypoint.base.phases import NAMES
 from entrypoint.base.text import SENTENCE
-from entrypoint.base.values import dataclass
+from entrypoint.base.values import frozen
 from entrypoint.base.wire import Invalid, Length, Range, json_object, one_of, read, require
 from entrypoint.job.stacks import PROCESSES, ProcessStack
 
@@ -86,6 +86,8 @@ Failure = Annotated[int, Range(1, 255)]
 Time = Annotated[float, Range(-_EVER, _EVER)]
 Sentence = Annotated[str, Length(SENTENCE)]
 Label = Annotated[str, Length(LABEL)]
+Host = Annotated[str, Length(300)]
+Body = Annotated[Mapping[str, Any], json_object]  # that a feature reads
 Tail = Annotated[tuple[Annotated[str, Length(LINE)], ...], Length(LINES)]
 UserSignal = Annotated[str, one_of("SIGUSR1", "SIGUSR2")]
 # Of a network interface, or its address or network: a word of a command line.
@@ -108,20 +110,20 @@ PhaseRow = tuple[Annotated[str, one_of(*NAMES)], Time, Time, Label]
 # or with Release
 
 
-@dataclass(frozen=True)
+@frozen
 class CallIn:
     """This node's host name, and its index if it was given one."""
 
-    name: Annotated[str, Length(300)]
+    name: Host
     index: Rank | None
 
 
-@dataclass(frozen=True)
+@frozen
 class CalledIn:
     """The name and address of each host in rank order, and the caller's index. The address of
     worker-0 is "": the caller has its own way there."""
 
-    hosts: Annotated[tuple[tuple[Annotated[str, Length(300)], Label], ...], Length(MAX_RANKS)]
+    hosts: Annotated[tuple[tuple[Host, Label], ...], Length(MAX_RANKS)]
     index: Rank
 
 
@@ -129,7 +131,7 @@ class CalledIn:
 # From a worker
 
 
-@dataclass(frozen=True)
+@frozen
 class NodeInfo:
     """This node's report. `not_ready`: why it cannot take part (status, reason, whether a program
     failed); `unhealthy`: by the gate. `checking`: its gate has not ended, and Checked follows."""
@@ -151,34 +153,34 @@ class NodeInfo:
     cpu_pool: Label = ""  # of its CPUs: nodes with this name share them
 
 
-@dataclass(frozen=True)
+@frozen
 class Checking:
     """This node's gate is still running. `why`: what it waits for."""
 
     why: Sentence
 
 
-@dataclass(frozen=True)
+@frozen
 class Checked:
     """This node's gate has ended. `problem`: why the node must not take part, or ""."""
 
     problem: Sentence
 
 
-@dataclass(frozen=True)
+@frozen
 class Taken:
     """This call is not for this node, or not now; the leader calls again."""
 
     why: Sentence
 
 
-@dataclass(frozen=True)
+@frozen
 class HostsWanted:
     """The hosts of this question are not this node's: send all of them, for the node to say where
     they differ."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Reject:
     """This node cannot take part in the leader's job, and why."""
 
@@ -187,7 +189,7 @@ class Reject:
     hint: Sentence
 
 
-@dataclass(frozen=True)
+@frozen
 class Pong:
     """The answer to ping `number`, sent after all that was known then; `idle` seconds since a rank
     here printed; `failed` ranks of this node's programs, which may start them again; `memory`: what
@@ -199,7 +201,7 @@ class Pong:
     memory: tuple[Size, Size] | None = None
 
 
-@dataclass(frozen=True)
+@frozen
 class Steps:
     """The last step of each rank here that has shown one (`stall.line`), and the seconds since. A
     program that is no rank has -1."""
@@ -207,19 +209,19 @@ class Steps:
     ranks: Annotated[tuple[StepRow, ...], Length(STEPS)]
 
 
-@dataclass(frozen=True)
+@frozen
 class Grew:
     """The path in `restarts.progress` has changed on this node since the last scan."""
 
 
-@dataclass(frozen=True)
+@frozen
 class RankStacks:
     """The stacks of the ranks of this node."""
 
     stacks: Annotated[tuple[ProcessStack, ...], Length(PROCESSES)]
 
 
-@dataclass(frozen=True)
+@frozen
 class RankStart:
     """A rank started on this node, whose process has this pid."""
 
@@ -227,7 +229,7 @@ class RankStart:
     pid: Number
 
 
-@dataclass(frozen=True)
+@frozen
 class RankEnd:
     """A rank of this node ended; where it failed, what it printed last, and why, where that is
     known."""
@@ -238,7 +240,7 @@ class RankEnd:
     why: Sentence
 
 
-@dataclass(frozen=True)
+@frozen
 class Ended:
     """A program of this node's own ended; `last`: no other runs."""
 
@@ -249,19 +251,19 @@ class Ended:
     last: bool
 
 
-@dataclass(frozen=True)
+@frozen
 class Diagnosis:
     """The cause for which a rank or program of this node has failed. Sent before Stopped."""
 
     cause: KnownCause
 
 
-@dataclass(frozen=True)
+@frozen
 class Met:
     """The launcher of this node has met those of the other nodes, and started its first rank."""
 
 
-@dataclass(frozen=True)
+@frozen
 class DaemonStarted:
     """The command of StartDaemon has ended: with 0 if mpirun's daemon now runs in the
     background."""
@@ -269,7 +271,7 @@ class DaemonStarted:
     status: Status
 
 
-@dataclass(frozen=True)
+@frozen
 class Daemon:
     """mpirun's daemon on this node ended."""
 
@@ -278,14 +280,14 @@ class Daemon:
     why: Sentence
 
 
-@dataclass(frozen=True)
+@frozen
 class Limit:
     """This node could not start a process."""
 
     reason: Sentence
 
 
-@dataclass(frozen=True)
+@frozen
 class Failed:
     """This node cannot go on; `stop`: it was asked to stop."""
 
@@ -295,12 +297,12 @@ class Failed:
     stop: bool
 
 
-@dataclass(frozen=True)
+@frozen
 class ForceStop:
     """A second signal came here: force stop, nobody waits for the grace."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Stopped:
     """Nothing of the job runs on this node any more. `saved`: the last save of its ranks, if they
     were told to stop."""
@@ -308,15 +310,15 @@ class Stopped:
     saved: Saved | None = None
 
 
-@dataclass(frozen=True)
+@frozen
 class Reply:
     """The answer to the question of this number. The feature that asks reads the body."""
 
     number: Number
-    body: Annotated[Mapping[str, Any], json_object]
+    body: Body
 
 
-@dataclass(frozen=True)
+@frozen
 class Phases:
     """The phases of this node: name, start, end, peer or rank of each, by its own monotonic clock.
     The others are times of that clock: when it answered the roll call, heard Start, heard Release,
@@ -329,7 +331,7 @@ class Phases:
     reported: Time
 
 
-@dataclass(frozen=True)
+@frozen
 class Goodbye:
     """The node has got the outcome, and sends nothing more. It stays until the leader has ended the
     session. `unsure`: the leader may have lost it before, and must tell a success again."""
@@ -341,14 +343,14 @@ class Goodbye:
 # From the leader, or from both
 
 
-@dataclass(frozen=True)
+@frozen
 class Hello:
     """The roll call's question. From another version of the toolkit, only `toolkit` is read: the
     rest may differ. The question of a large job to all its nodes would be long: instead of hosts,
     it first has their digest, which the receiving endpoint replaces by its own node's hosts."""
 
     toolkit: Label
-    hosts: Annotated[tuple[Annotated[str, Length(300)], ...], Length(MAX_RANKS)]
+    hosts: Annotated[tuple[Host, ...], Length(MAX_RANKS)]
     rank: Rank
     launcher: Label
     env: Annotated[Mapping[str, str], _variables]
@@ -361,7 +363,7 @@ class Hello:
     digest: Label = ""  # of the hosts, where they are left out
 
 
-@dataclass(frozen=True)
+@frozen
 class Start:
     """Everyone answered. `port`: at which the programs meet, where it is not the planned one.
     `replaced`: places in a job with spares, and the nodes that have them instead of the planned.
@@ -373,14 +375,14 @@ class Start:
     neighbours: Annotated[tuple[Count, ...], Length(MAX_RANKS)] = ()
 
 
-@dataclass(frozen=True)
+@frozen
 class StartDaemon:
     """Start mpirun's daemon by this command of a shell, as mpirun's agent was given it."""
 
     command: Command
 
 
-@dataclass(frozen=True)
+@frozen
 class Ping:
     """Still there. With a number above 0: report all that you know, then answer with that
     number."""
@@ -388,12 +390,12 @@ class Ping:
     number: Number
 
 
-@dataclass(frozen=True)
+@frozen
 class Stacks:
     """Show what your ranks are doing."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Progressed:
     """The path in `restarts.progress` has a finished change on this node; or, from the leader, the
     job has made progress, and most ranks are at this training step (-1: no step)."""
@@ -401,35 +403,35 @@ class Progressed:
     step: Step = -1
 
 
-@dataclass(frozen=True)
+@frozen
 class Signal:
     """A signal for the ranks."""
 
     name: UserSignal
 
 
-@dataclass(frozen=True)
+@frozen
 class Stop:
     """End your ranks, within `grace` seconds."""
 
     grace: Annotated[float, Range(0, _EVER)]
 
 
-@dataclass(frozen=True)
+@frozen
 class Question:
     """A question of a feature, before the start: see Inquiry in model.py. It replaces the one
     before it."""
 
     number: Number
-    body: Annotated[Mapping[str, Any], json_object]
+    body: Body
 
 
-@dataclass(frozen=True)
+@frozen
 class ReleaseFailedRanks:
     """Ranks that failed may leave mpirun."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Release:
     """The job's outcome: leave with it, or start the next attempt (`again`)."""
 

@@ -168,8 +168,8 @@ class RollCall(Part):
             self._scheduler.log(
                 f"EP466 {name} reported a failed health check after the start: {message.problem}"
             )
-            if end := self._membership.participants.fail_late(node, message.problem):
-                self._decide(end.outcome)
+            if outcome := self._membership.participants.fail_late(node, message.problem):
+                self._decide(outcome)
 
     def _show_gate(self, node: int, why: str) -> None:
         """Show what is waited for. A node says it of itself in its own log."""

@@ -8,7 +8,7 @@ and sends a bounded number of them.
 
 from typing import Annotated
 
-from entrypoint.base.values import dataclass
+from entrypoint.base.values import frozen
 from entrypoint.base.wire import Length, Range
 
 PROCESSES = 48  # of one node
@@ -17,25 +17,26 @@ NAME = 100  # characters of a name or a file
 _RANKS = 1 << 20
 
 Name = Annotated[str, Length(NAME)]
+Number = Annotated[int, Range(0, 1 << 31)]
 
 
-@dataclass(frozen=True)
+@frozen
 class Frame:
     """One function of a stack: its name, its file, the line, and whether it is a library's."""
 
     function: Name
     file: Name
-    line: Annotated[int, Range(0, 1 << 31)]
+    line: Number
     library: bool
 
 
-@dataclass(frozen=True)
+@frozen
 class ProcessStack:
     """One process of a rank. `frames`: the innermost first; none where they could not be read."""
 
     rank: Annotated[int, Range(-1, _RANKS)]  # -1: a program that is no rank
     what: Name  # "rank 3", or the program's name
-    pid: Annotated[int, Range(0, 1 << 31)]
+    pid: Number
     is_child: bool  # whether a rank's own process has started it: a data worker
     # As in proc_pid_stat(5): R, S, D, T, ...; of one that runs no more "ended" (with 0) or "left".
     state: Name

@@ -21,6 +21,7 @@ from entrypoint.launchers._nested import (
 )
 from entrypoint.spec import JobSpec
 
+Planner = Callable[[JobSpec, Topology], Launch]  # of a launcher
 PORT = 6060  # the default of `port` for all launchers that have no other one
 
 
@@ -51,9 +52,7 @@ def refuse_launcher(spec: JobSpec, launcher: str) -> None:
         raise SpecError([problem(spec, "command", summary, f"`{name}`{behind}", hint)])
 
 
-def planned(
-    spec: JobSpec, topology: Topology, name: str, plan: Callable[[JobSpec, Topology], Launch]
-) -> Launch:
+def planned(spec: JobSpec, topology: Topology, name: str, plan: Planner) -> Launch:
     """Return the plan of the launcher of this name. Raises SpecError and ConfigError as it does, if
     the command is a launcher itself, or if an elastic job gets a fixed number of nodes."""
     launch = plan(spec, topology)
@@ -226,6 +225,11 @@ def meeting_port(
         return None
     here = (0,) if topology.is_leader else ()
     return LaunchPort(spec.port or own, here=here, needed=needed)
+
+
+def wait(spec: JobSpec) -> int:
+    """Return the seconds in which all nodes must meet."""
+    return max(1, round(spec.timeouts.peers))
 
 
 def equal_slots(launcher: str, topology: Topology) -> int:

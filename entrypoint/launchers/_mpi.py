@@ -12,7 +12,7 @@ from entrypoint.base.rankkind import UNDER_DAEMONS
 from entrypoint.base.text import brief
 from entrypoint.base.values import replace
 from entrypoint.launchers._common import file, meeting_port, place, problem, rank_script
-from entrypoint.spec import JobSpec, logs
+from entrypoint.spec import JobSpec
 
 # Variables of ModelArts' run_mpi.sh, which hold several options each.
 OPTIONS = ("OPENMPI_BIND_ARGS", "OPENMPI_X_ARGS", "OPENMPI_MCA_ARGS")
@@ -32,8 +32,8 @@ def launch(
     variables that may have a rank's number; `ranks` are the MPI's own settings;
     `passes_fd` as in `rank_script`.
     """
-    output = logs.output(spec.logs, topology, RANK, is_one_of_several=are_mixed(spec, topology))
-    output = logs.copied(spec.logs, topology, replace(output, tags=ranks.tagged))
+    output = spec.logs.output(topology, RANK, is_one_of_several=are_mixed(spec, topology))
+    output = spec.logs.copied(topology, replace(output, tags=ranks.tagged))
     form = KeptForm(
         output, spec.timeouts.grace, by_mpi=True, nested=RANK, steps=spec.stall.line or ""
     )

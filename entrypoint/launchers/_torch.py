@@ -3,13 +3,14 @@ scripts that people start by hand."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from entrypoint.base.errors import ConfigError, SpecError
 from entrypoint.base.kept import RANK, KeptForm, RanksForm
 from entrypoint.base.model import (
     DEFAULT,
     EnvVar,
+    EnvVars,
     File,
     Launch,
     LaunchRanks,
@@ -24,6 +25,7 @@ from entrypoint.base.tables import table
 from entrypoint.base.values import replace
 from entrypoint.launchers._common import (
     PORT,
+    Planner,
     file,
     meeting_port,
     place,
@@ -32,9 +34,10 @@ from entrypoint.launchers._common import (
     refuse_env,
     refuse_options,
     split_python,
+    wait,
 )
 from entrypoint.launchers._nested import is_python, patterns
-from entrypoint.spec import HostEntry, JobSpec, carried, for_script, logs
+from entrypoint.spec import HostEntry, JobSpec, carried, for_script
 
 # Options that the launcher sets, and the fields that their values come from.
 SETTLED = table("""
@@ -113,7 +116,7 @@ def _command(spec: JobSpec, topology: Topology) -> tuple[str, tuple[str, ...]]:
     return python, (*options[form], *words)
 
 
-def _env(spec: JobSpec, topology: Topology) -> tuple[EnvVar, ...]:
+def _env(spec: JobSpec, topology: Topology) -> EnvVars:
     rank = replace(place(spec, topology)[0], default=False)
     nodes = EnvVar("NNODES", str(len(topology.nodes)), topology.origin("hosts"))
     # Without a folder torch makes one in /tmp at each start, and leaves it.
@@ -126,7 +129,7 @@ def _env(spec: JobSpec, topology: Topology) -> tuple[EnvVar, ...]:
     return (nodes, rank, logs, stop, *(ours if spec.logs.lines else ()))
 
 
-def _barrier(spec: JobSpec, topology: Topology) -> tuple[EnvVar, ...]:
+def _barrier(spec: JobSpec, topology: Topology) -> EnvVars:
     """Return the variables of how long worker-0 waits for the other nodes' ends."""
     if not topology.has_peers:
         return ()
@@ -144,9 +147,9 @@ def _barrier(spec: JobSpec, topology: Topology) -> tuple[EnvVar, ...]:
 def ranks(spec: JobSpec, topology: Topology) -> LaunchRanks:
     """Return how a launcher that runs on every node starts its ranks."""
     several = topology.this.slots > 1
-    output = logs.output(spec.logs, topology, RANK, is_one_of_several=several)
+    output = spec.logs.output(topology, RANK, is_one_of_several=several)
     form = KeptForm(
-        logs.copied(spec.logs, topology, output),
+        spec.logs.copied(topology, output),
         spec.timeouts.grace,
         is_apart=True,
         nested=RANK,
@@ -162,7 +165,7 @@ def script(
     topology: Topology,
     name: str,
     origin: str,
-    plan: Callable[[JobSpec, Topology], Launch],
+    plan: Planner,
     not_carried: Sequence[str] = (),
     **more: object,
 ) -> File:
@@ -232,9 +235,7 @@ def public_options(spec: JobSpec) -> tuple[str, ...]:
     return () if "launcher_args" in for_script(spec)[1] else spec.launcher_args
 
 
-def _refusal(
-    spec: JobSpec, topology: Topology, name: str, plan: Callable[[JobSpec, Topology], Launch]
-) -> str:
+def _refusal(spec: JobSpec, topology: Topology, name: str, plan: Planner) -> str:
     """Return why the launcher of this name cannot start this job; "" if it can."""
     if spec.elastic and not spec.hosts:  # as many as the platform will name
         most = int(spec.elastic.partition(":")[2])
@@ -263,11 +264,6 @@ def backend(spec: JobSpec) -> str:
     if spec.torch.rdzv_backend != "auto":
         return spec.torch.rdzv_backend
     return "c10d" if spec.elastic or restarts(spec) else "static"
-
-
-def wait(spec: JobSpec) -> int:
-    """Return the seconds in which all nodes must meet."""
-    return max(1, round(spec.timeouts.peers))
 
 
 def last_call(spec: JobSpec) -> int:

@@ -12,7 +12,7 @@ from entrypoint.base.errors import ConfigError
 from entrypoint.base.model import Launch, Topology
 from entrypoint.base.tables import table
 from entrypoint.launchers import _torch
-from entrypoint.launchers._common import equal_slots, master
+from entrypoint.launchers._common import equal_slots, master, wait
 from entrypoint.spec import JobSpec
 
 # Accelerate's names of options that the launcher sets, and those that it sets in another way than
@@ -52,7 +52,7 @@ def plan(spec: JobSpec, topology: Topology) -> Launch:
         f"--main_process_ip={master(topology)}",
         f"--main_process_port={_torch.port(spec)}",
         "--rdzv_backend=static",
-        f"--rdzv_conf=timeout={_torch.wait(spec)}",
+        f"--rdzv_conf=timeout={wait(spec)}",
         f"--max_restarts={_torch.restarts(spec)}",
         # Else accelerate has DeepSpeed's own launcher log in to the other nodes.
         "--deepspeed_multinode_launcher=standard",

@@ -11,6 +11,7 @@ from entrypoint.base.model import (
     DEFAULT,
     Cards,
     EnvVar,
+    EnvVars,
     File,
     Launch,
     LaunchRanks,
@@ -68,7 +69,7 @@ def plan(spec: JobSpec, topology: Topology) -> Launch:
     )
 
 
-def _numbers(rank: int, size: int, device: int, origin: str) -> tuple[EnvVar, ...]:
+def _numbers(rank: int, size: int, device: int, origin: str) -> EnvVars:
     """Return the variables for the rank and the card of a process."""
     values = {"RANK_ID": rank, "RANK_SIZE": size, "DEVICE_ID": device, "ASCEND_DEVICE_ID": device}
     return tuple(EnvVar(name, str(value), origin) for name, value in values.items())

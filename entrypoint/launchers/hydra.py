@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 
 from entrypoint.base import interfaces
-from entrypoint.base.model import EnvVar, Launch, LaunchRanks, Program, Topology, usual
+from entrypoint.base.model import EnvVar, EnvVars, Launch, LaunchRanks, Program, Topology, usual
 from entrypoint.base.tables import table
 from entrypoint.base.values import replace
 from entrypoint.launchers import _mpi
@@ -131,7 +131,7 @@ def _line(spec: JobSpec, topology: Topology, tagged: bool) -> tuple[str, ...]:
     )
 
 
-def _settings(topology: Topology) -> tuple[EnvVar, ...]:
+def _settings(topology: Topology) -> EnvVars:
     """Return the variables, of MPICH and of Intel MPI, that make Hydra start daemons with rsh's
     command line."""
     values = {"run_dir": topology.run_dir, "nodes": len(topology.nodes)}

@@ -9,7 +9,7 @@ variables.
 from __future__ import annotations
 
 from entrypoint.base.errors import ConfigError
-from entrypoint.base.model import EnvVar, Launch, LaunchRanks, Program, Topology, usual
+from entrypoint.base.model import EnvVar, EnvVars, Launch, LaunchRanks, Program, Topology, usual
 from entrypoint.launchers._common import endpoint, master, meeting_port, refuse_env, with_python
 from entrypoint.spec import JobSpec
 
@@ -52,7 +52,7 @@ def plan(spec: JobSpec, topology: Topology) -> Launch:
     )
 
 
-def _cards(topology: Topology, local: int) -> tuple[EnvVar, ...]:
+def _cards(topology: Topology, local: int) -> EnvVars:
     """Return the cards of a process of this node; without them each process would use all cards."""
     cards = topology.device.count
     slots = topology.this.slots

@@ -10,6 +10,7 @@ from entrypoint.base import interfaces
 from entrypoint.base.errors import ConfigError
 from entrypoint.base.model import (
     EnvVar,
+    EnvVars,
     File,
     Interface,
     Launch,
@@ -173,7 +174,7 @@ def _script(spec: JobSpec, topology: Topology, tagged: str) -> File:
     return file("mpirun/mpirun.sh.j2", context, 0o700)
 
 
-def _settings(spec: JobSpec, topology: Topology) -> tuple[EnvVar, ...]:
+def _settings(spec: JobSpec, topology: Topology) -> EnvVars:
     """Return the script's variables, so that a flag wins over a variable of the container."""
     count_source = str(spec.source("mpi.np")) if spec.mpi.np else "slots of the roll call"
     return (
@@ -221,7 +222,7 @@ def _names_differ(topology: Topology, found: Sequence[Interface | None]) -> Conf
     )
 
 
-def _interfaces(spec: JobSpec, topology: Topology) -> tuple[EnvVar, ...]:
+def _interfaces(spec: JobSpec, topology: Topology) -> EnvVars:
     """Return the configured interface, or, if a node has several, those of the roll call.
 
     Raises ConfigError if Open MPI cannot express the configured one.

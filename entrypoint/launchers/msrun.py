@@ -10,7 +10,14 @@ from pathlib import PurePath
 
 from entrypoint.base.model import Launch, LaunchRanks, Program, Topology
 from entrypoint.base.tables import table
-from entrypoint.launchers._common import equal_slots, file, master, meeting_port, refuse_options
+from entrypoint.launchers._common import (
+    equal_slots,
+    file,
+    master,
+    meeting_port,
+    refuse_options,
+    wait,
+)
 from entrypoint.spec import JobSpec
 
 ALSO = ("mindspore",)  # other names
@@ -46,7 +53,7 @@ def plan(spec: JobSpec, topology: Topology) -> Launch:
         "node_rank": topology.me,
         "log_dir": logs,
         "join": True,
-        "cluster_time_out": max(1, round(spec.timeouts.peers)),
+        "cluster_time_out": wait(spec),
     }
     script = file("msrun/msrun.py")
     arguments = [f"--{name}={value}" for name, value in options.items()]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from entrypoint.base.model import (
     EnvVar,
+    EnvVars,
     File,
     Launch,
     LaunchPort,
@@ -26,6 +27,7 @@ from entrypoint.launchers._common import (
     refuse,
     refuse_env,
     refuse_options,
+    wait,
     with_python,
 )
 from entrypoint.spec import JobSpec
@@ -77,7 +79,7 @@ def plan(spec: JobSpec, topology: Topology) -> Launch:
     script = file("ray/ray_node.py")
     values = (
         str(len(topology.nodes)),
-        str(max(1, round(spec.timeouts.peers))),
+        str(wait(spec)),
         address,
         own_address if has_peers else "127.0.0.1",
     )
@@ -133,7 +135,7 @@ def _options(spec: JobSpec, topology: Topology, first: int, address: str) -> tup
     )
 
 
-def _settings(spec: JobSpec, topology: Topology, address: str) -> tuple[EnvVar, ...]:
+def _settings(spec: JobSpec, topology: Topology, address: str) -> EnvVars:
     """Return the variables for Ray and its programs."""
     origin = f"{topology.origin('hosts')} and {spec.source('port')}"
     # Without a token anyone who reaches Ray's ports may run programs here. Ray before 2.52 has

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 
 from entrypoint.base.model import Launch, LaunchPort, LaunchRanks, Program, Topology, of_task, usual
+from entrypoint.base.tables import table
 from entrypoint.launchers._common import endpoint, with_options, with_python
 from entrypoint.spec import JobSpec
 
@@ -17,12 +18,11 @@ ALSO = ("tf", "parameter-server")  # other names
 
 _PORT = 2222
 _ONE = LaunchRanks(processes=1)  # TensorFlow itself uses all cards of a node in one process
-_SETTLED = {
-    "task_index": "node_rank",
-    "ps_hosts": "hosts",
-    "worker_hosts": "hosts",
-    "job_name": "tensorflow.ps",
-}
+_SETTLED = table("""
+    task_index            | node_rank
+    ps_hosts worker_hosts | hosts
+    job_name              | tensorflow.ps
+""")
 
 
 def plan(spec: JobSpec, topology: Topology) -> Launch:

@@ -10,7 +10,7 @@ from entrypoint.base.model import File, Launch, Topology, usual
 from entrypoint.base.text import count
 from entrypoint.base.values import replace
 from entrypoint.launchers import _torch
-from entrypoint.launchers._common import endpoint, master, problem
+from entrypoint.launchers._common import endpoint, master, problem, wait
 from entrypoint.spec import JobSpec
 
 # other names
@@ -53,7 +53,7 @@ def plan(spec: JobSpec, topology: Topology) -> Launch:
 
 def _rendezvous(spec: JobSpec, topology: Topology, is_elastic: bool, conf: str) -> tuple[str, ...]:
     """Return the options with which the nodes meet; `conf` are more values of --rdzv_conf."""
-    timeout = _torch.wait(spec)
+    timeout = wait(spec)
     is_alone = not topology.has_peers
     backend = _torch.backend(spec)
     if is_alone and spec.torch.rdzv_backend == "auto":

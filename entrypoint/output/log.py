@@ -21,7 +21,7 @@ from entrypoint.base.errors import CantCreateError
 from entrypoint.base.kept import NOTE_AT, NOTE_SIZE
 from entrypoint.base.secret import scrubbed
 from entrypoint.base.text import count, escaped, escaped_lines
-from entrypoint.base.values import dataclass
+from entrypoint.base.values import frozen
 from entrypoint.system.descriptors import open_regular, write_all
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def show(text: str) -> None:
     answer(escaped_lines(text))
 
 
-@dataclass(frozen=True)
+@frozen
 class Callbacks:
     """Functions for parts of a node: `tell` takes an event, `background` a coroutine whose error
     ends the job."""

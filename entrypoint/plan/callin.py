@@ -11,34 +11,13 @@ from collections import Counter
 from entrypoint.base.errors import ConfigError
 from entrypoint.base.interfaces import ip
 from entrypoint.base.model import Facts, Site, Source
-from entrypoint.base.values import dataclass
+from entrypoint.base.values import frozen
 from entrypoint.plan.numbering import is_own
 from entrypoint.platforms._clues import by_number
 from entrypoint.spec import CALL_IN, HostEntry, JobSpec, check_host
 
 
-@dataclass(frozen=True)
-class Meeting:
-    """The meeting point of nodes that call in, and what this node was told of them and itself."""
-
-    leader: str  # the address of worker-0; its own name on a worker-0 that nothing names
-    nodes: int  # spares included
-    index: int | None  # of this node; None if it follows from the names
-
-    @property
-    def source(self) -> Source:
-        """The source of the hosts."""
-        return Source("call-in", self.leader)
-
-    def hosts(self) -> list[HostEntry]:
-        """Return the hosts as far as they are known before anybody has called."""
-        others = (HostEntry(f"{CALL_IN}-{rank}") for rank in range(1, self.nodes))
-        if ip(self.leader):
-            return [HostEntry("worker-0", address=self.leader), *others]
-        return [HostEntry(self.leader), *others]
-
-
-@dataclass(frozen=True)
+@frozen
 class Place:
     """A node that has called in: its index, if it was given one; its host name and its address."""
 
@@ -47,8 +26,12 @@ class Place:
     address: str
 
 
-def meeting(spec: JobSpec, facts: Facts, site: Site) -> Meeting | None:
-    """Return where the nodes of this job call in; None if its hosts are named, or it has one node.
+def meeting(
+    spec: JobSpec, facts: Facts, site: Site
+) -> tuple[list[HostEntry], Source, int | None] | None:
+    """Return the hosts of a job whose nodes call in, as far as they are known before anybody has
+    called; where they do; and this node's index, None if it follows from the names. None if the
+    hosts are named, or there is one.
 
     Raises ConfigError if they are to call in, and it is not known where, or how many there are.
     """
@@ -64,7 +47,10 @@ def meeting(spec: JobSpec, facts: Facts, site: Site) -> Meeting | None:
     if not leader and index == 0:
         leader = facts.hostname
     if nodes > 1 and leader and (is_asked or site.leader or site.nodes):
-        return Meeting(leader, nodes, index)
+        # a worker-0 that nothing names has only its own name
+        first = HostEntry("worker-0", address=leader) if ip(leader) else HostEntry(leader)
+        others = [HostEntry(f"{CALL_IN}-{rank}") for rank in range(1, nodes)]
+        return [first, *others], Source("call-in", leader), index
     if is_asked:
         raise _unknown(spec, nodes, leader)
     return None

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import pairwise
 
-from entrypoint.base.model import EnvVar, Facts, Launch, Topology, usual
+from entrypoint.base.model import EnvVars, Facts, Launch, Topology, usual
 from entrypoint.base.tables import table
 from entrypoint.base.text import count
 from entrypoint.spec import JobSpec
@@ -28,7 +28,7 @@ def share(
     topology: Topology,
     launch: Launch,
     spec_env: Mapping[str, str],
-) -> tuple[EnvVar, ...]:
+) -> EnvVars:
     """Return the variables for the number of threads, and those of the launcher if there are more
     processes than CPUs."""
     neighbours = topology.report.neighbours
@@ -62,7 +62,7 @@ def _processes(launch: Launch, topology: Topology, neighbours: tuple[int, ...]) 
     return (len(programs) if are_ranks else topology.this.slots) + sum(neighbours)
 
 
-def _threads(cpus: float, ranks: int, origin: str, users: Mapping[str, str]) -> tuple[EnvVar, ...]:
+def _threads(cpus: float, ranks: int, origin: str, users: Mapping[str, str]) -> EnvVars:
     number = max(1, int(cpus / ranks))
     most = users.get("NUMEXPR_MAX_THREADS", "")
     most_of = {"NUMEXPR_NUM_THREADS": int(most) if most.isdigit() else _NUMEXPR_MOST}

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 from entrypoint.base import interfaces
 from entrypoint.base.kept import OWN_STACKS
-from entrypoint.base.model import EnvVar, Facts, Launch, NodeReport, Plan, Topology, usual
+from entrypoint.base.model import EnvVar, EnvVars, Facts, Launch, NodeReport, Plan, Topology, usual
 from entrypoint.base.values import replace
 from entrypoint.plan.cpus import share
 from entrypoint.plan.numbering import inherited
@@ -32,7 +32,7 @@ def with_env(
     topology: Topology,
     launch: Launch,
     leader_env: Mapping[str, str] | None,
-) -> tuple[Launch, tuple[EnvVar, ...]]:
+) -> tuple[Launch, EnvVars]:
     """Return the launch as this environment leaves it, and what is added for the ranks.
 
     `leader_env` is as in `settle`.
@@ -64,7 +64,7 @@ def with_env(
     return _without_set(launch, {*given, *of_spec}, facts), _effective(env, given)
 
 
-def environment(container_env: Mapping[str, str], extra: tuple[EnvVar, ...]) -> dict[str, str]:
+def environment(container_env: Mapping[str, str], extra: EnvVars) -> dict[str, str]:
     """Return the program's environment: the container's, without the entrypoint's own variables
     and those that number a rank, and with those that the plan adds."""
     return {
@@ -167,7 +167,7 @@ def _without_set(launch: Launch, users: Collection[str], facts: Facts) -> Launch
     return replace(launch, programs=tuple(programs), ranks=ranks)
 
 
-def _effective(env: tuple[EnvVar, ...], users: Collection[str]) -> tuple[EnvVar, ...]:
+def _effective(env: EnvVars, users: Collection[str]) -> EnvVars:
     """Return the variables without the defaults for which the user has a value."""
     return tuple(
         var

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from entrypoint.base.values import dataclass
+from entrypoint.base.values import frozen
 
 
 def _nouns(text: str) -> frozenset[str]:
@@ -54,7 +54,7 @@ _KNOWN = {
 }
 
 
-@dataclass(frozen=True)
+@frozen
 class Form:
     """The form of a variable's name: what its words say."""
 

@@ -13,7 +13,7 @@ from entrypoint.base.values import replace
 from entrypoint.launchers._common import planned
 from entrypoint.launchers._nested import boot_script
 from entrypoint.plan.topology import no_spares
-from entrypoint.spec import JobSpec, logs
+from entrypoint.spec import JobSpec
 
 
 def without_boot_script(spec: JobSpec) -> tuple[JobSpec, str]:
@@ -84,15 +84,15 @@ def form_of(launch: Launch, number: int, spec: JobSpec, topology: Topology) -> K
     if ranks.kind.by_daemons:  # an MPI passes the ranks' output on
         output = OutputForm()
         if ranks.tagged:
-            output = logs.output(spec.logs, topology, is_one_of_several=True)
+            output = spec.logs.output(topology, is_one_of_several=True)
         output = replace(output, tags=ranks.tagged, is_of_launcher=True, show="")
         return KeptForm(output, grace, is_launcher=True)
     has_ranks = ranks.kind.in_programs
     rank = "" if program.rank is None else str(program.rank)
     several = topology.this.slots > 1 if has_ranks else len(launch.programs) > 1
-    output = logs.output(spec.logs, topology, rank, program.log, several)
+    output = spec.logs.output(topology, rank, program.log, several)
     if not has_ranks:  # else each rank has a file
-        output = logs.copied(spec.logs, topology, output)
+        output = spec.logs.copied(topology, output)
     nested = str(program.rank) if program.rank and not launch.becomes_program else ""
     if launch.becomes_program and topology.me and spec.calls(len(topology.nodes)):
         nested = f"node {topology.me}"

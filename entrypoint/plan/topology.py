@@ -129,10 +129,10 @@ def _placed(
     if meets is None:
         hosts, source = _hosts(spec, facts, site)
     else:
-        hosts, source = meets.hosts(), meets.source
+        hosts, source, index = meets
         spec = replace(spec, hosts=())
         if spec.node_rank is None and site.index is None:  # any but the first, until it has called
-            return hosts, 1 if meets.index is None else meets.index, {"hosts": source}
+            return hosts, 1 if index is None else index, {"hosts": source}
     me, origin = _node_rank(spec, facts, site, hosts, source)
     return hosts, me, {"hosts": source, "node_rank": origin}
 

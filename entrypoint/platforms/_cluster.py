@@ -12,11 +12,11 @@ from typing import Any
 
 from entrypoint.base.errors import ConfigError
 from entrypoint.base.text import count, digits, from_json
-from entrypoint.base.values import dataclass
+from entrypoint.base.values import frozen
 from entrypoint.platforms._clues import Listener, Reason, listener
 
 
-@dataclass(frozen=True)
+@frozen
 class Cluster:
     """The content of such a variable."""
 

@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from entrypoint.base.errors import ConfigError
 from entrypoint.base.model import Facts
 from entrypoint.base.text import digits
-from entrypoint.base.values import dataclass
+from entrypoint.base.values import frozen
 from entrypoint.platforms._clues import Clues, Listener, Reason, label, listener
 
 HOSTFILE = "/etc/mpi/hostfile"
 
 
-@dataclass(frozen=True)
+@frozen
 class Hostfile:
     """The content of the hostfile."""
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 
 from entrypoint.base.kept import MARK, VERDICT, verdict_file
-from entrypoint.base.values import dataclass, replace
+from entrypoint.base.values import frozen, replace
 from entrypoint.output import framing
 from entrypoint.output.lines import Lines, shape
 from entrypoint.output.stream import OF_LAUNCHER, Copies, LastOutput, Stream, Target
@@ -22,7 +22,7 @@ if False:  # only for type checkers: importing it is slow
     from entrypoint.output.rotate import RotatingFile
 
 
-@dataclass(frozen=True)
+@frozen
 class Asked:
     """The placeholder and the launcher of a rank, if a launcher starts it."""
 

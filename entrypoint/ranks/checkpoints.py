@@ -22,7 +22,7 @@ from operator import itemgetter
 from entrypoint.base.cause import Saved
 from entrypoint.base.errors import RetryError
 from entrypoint.base.text import Log, one_line
-from entrypoint.base.values import dataclass, field
+from entrypoint.base.values import dataclass, field, frozen
 from entrypoint.job.messages import Grew, Progressed
 from entrypoint.system.threads import in_thread, rest
 
@@ -33,7 +33,7 @@ _MOST = 50_000  # files of a folder that are compared one by one
 _STEP_FILE = 256  # bytes of a file at most that is written at once, as one with the last step
 
 
-@dataclass(frozen=True)
+@frozen
 class Look:
     """The contents of a path at one time.
 

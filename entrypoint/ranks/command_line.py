@@ -12,7 +12,7 @@ from entrypoint.base.kept import MARK, VERDICT
 from entrypoint.base.model import Launch, Plan, Topology
 from entrypoint.base.secret import HIDDEN, hides, masked_words, scrubbed
 from entrypoint.base.text import count
-from entrypoint.base.values import dataclass
+from entrypoint.base.values import frozen
 from entrypoint.ranks.orders import StartedAs
 from entrypoint.system.descriptors import read_regular
 from entrypoint.system.files import MAX_BYTES, is_private, put, ranks_of
@@ -55,7 +55,7 @@ def of(launch: Launch, command: Sequence[str]) -> str:
     return shown("".join(f"{word}\0" for word in started).encode(errors="replace"))
 
 
-@dataclass(frozen=True)
+@frozen
 class StoredRank:
     """The start of a rank, as stored; HIDDEN is in each text that had a secret."""
 

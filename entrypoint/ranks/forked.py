@@ -5,7 +5,7 @@ from __future__ import annotations
 import _signal  # type: ignore[import-not-found]
 import os
 
-from entrypoint.base.values import dataclass
+from entrypoint.base.values import frozen
 from entrypoint.ranks.placeholder import Takeover
 from entrypoint.system.descriptors import write_all
 from entrypoint.system.prctl import PDEATHSIG, prctl
@@ -19,7 +19,7 @@ _NOT_FOUND = 127
 _KILLED = 137
 
 
-@dataclass(frozen=True)
+@frozen
 class ToStart:
     """A program, and where it is started. `streams`: its stdin, stdout and stderr as descriptors of
     the keeper, each -1 for the keeper's own. `place` has CPUs and limits, if it takes over some."""

@@ -15,7 +15,7 @@ from typing import Any
 from entrypoint.base.errors import HostError
 from entrypoint.base.kept import KEEPER
 from entrypoint.base.text import one_line
-from entrypoint.base.values import dataclass
+from entrypoint.base.values import frozen
 from entrypoint.job.messages import LINE, LINES
 from entrypoint.launchers._daemons import DAEMONS
 from entrypoint.ranks import orders
@@ -62,7 +62,7 @@ class KeeperProcess:
             os.waitpid(self.pid, 0)
 
 
-@dataclass(frozen=True)
+@frozen
 class Failure:
     """The end of a rank or program that failed."""
 

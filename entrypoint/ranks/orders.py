@@ -9,7 +9,7 @@ import marshal
 import struct
 
 from entrypoint.base.kept import KeptForm, OutputForm, RanksForm
-from entrypoint.base.values import dataclass
+from entrypoint.base.values import frozen
 
 if False:  # only for type checkers: importing it is slow
     from collections.abc import Iterator
@@ -25,7 +25,7 @@ DAEMON = "daemon"
 # -- orders
 
 
-@dataclass(frozen=True)
+@frozen
 class Begin:
     """Begin an attempt: ranks may start. `run_dir` has the pipe at which launchers ask for them;
     `ranks` is how, None if none does; `collapse` and `is_json` are those of all output."""
@@ -36,7 +36,7 @@ class Begin:
     is_json: bool = False
 
 
-@dataclass(frozen=True)
+@frozen
 class StartProgram:
     """Start a program, or with the kind DAEMON what starts one."""
 
@@ -48,7 +48,7 @@ class StartProgram:
     form: KeptForm
 
 
-@dataclass(frozen=True)
+@frozen
 class SignalAll:
     """Send a signal to all of this kind that run; SIGKILL also to what others have left. `number`:
     to this one alone."""
@@ -58,12 +58,12 @@ class SignalAll:
     number: int = -1
 
 
-@dataclass(frozen=True)
+@frozen
 class ReleaseRanks:
     """The ranks have ended: launchers may hear of those that failed."""
 
 
-@dataclass(frozen=True)
+@frozen
 class EndAttempt:
     """End the attempt: kill all, and pass on what a reader takes within `patience` seconds without
     a pause."""
@@ -74,7 +74,7 @@ class EndAttempt:
 # -- reports
 
 
-@dataclass(frozen=True)
+@frozen
 class Report:
     """An event of a program or rank:
 
@@ -94,7 +94,7 @@ class Report:
     value: int = 0
 
 
-@dataclass(frozen=True)
+@frozen
 class Tail:
     """The last bytes that one printed that has failed."""
 
@@ -103,7 +103,7 @@ class Tail:
     output: bytes
 
 
-@dataclass(frozen=True)
+@frozen
 class StartedAs:
     """The start of a rank, for `entrypoint rerun`: its words, and NAME=VALUE of variables."""
 
@@ -113,7 +113,7 @@ class StartedAs:
     env: tuple[bytes, ...]
 
 
-@dataclass(frozen=True)
+@frozen
 class DaemonEnded:
     """A daemon of an MPI has ended, by its name and with the status that a shell would give."""
 
@@ -121,7 +121,7 @@ class DaemonEnded:
     status: int
 
 
-@dataclass(frozen=True)
+@frozen
 class AttemptEnded:
     """The attempt is over here; so many bytes of output were lost at the end."""
 

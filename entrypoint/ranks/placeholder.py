@@ -17,7 +17,7 @@ import os
 import struct
 
 from entrypoint.base.kept import RanksForm
-from entrypoint.base.values import dataclass
+from entrypoint.base.values import frozen
 from entrypoint.system.descriptors import CHUNK, at
 from entrypoint.system.proc import content, has_ended, kill, state, variables
 
@@ -46,7 +46,7 @@ _OF_LOGINS = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
+@frozen
 class Request:
     """A placeholder's request: to start its rank, or to pass on a signal of this number. `word`: by
     which it knows that an answer is ours."""
@@ -181,7 +181,7 @@ def _is_written(fd: int, data: bytes) -> bool:
         os.close(fd)
 
 
-@dataclass(frozen=True)
+@frozen
 class Takeover:
     """The properties that a rank takes over from its placeholder."""
 

@@ -32,7 +32,7 @@ from __future__ import annotations
 from enum import Enum
 
 from entrypoint.base.kept import KeptForm
-from entrypoint.base.values import dataclass
+from entrypoint.base.values import frozen
 
 BY_ITSELF = 0.5  # seconds without output until leftovers get SIGTERM; `tee` ends with its input
 STUCK = 5.0  # seconds after a failure until output that nobody reads is dropped
@@ -65,60 +65,60 @@ NEXT = {
 # -- events
 
 
-@dataclass(frozen=True)
+@frozen
 class Exited:
     """Its process has ended, with the status that a shell would give."""
 
     status: int
 
 
-@dataclass(frozen=True)
+@frozen
 class Alone:
     """The processes that it started were counted: `alone` if none is left."""
 
     alone: bool
 
 
-@dataclass(frozen=True)
+@frozen
 class Closed:
     """Nobody can print into its streams any more."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Drained:
     """`waiting` bytes of its output wait for a reader."""
 
     waiting: int
 
 
-@dataclass(frozen=True)
+@frozen
 class Told:
     """The entrypoint, or the launcher, sends a signal."""
 
     signum: int
 
 
-@dataclass(frozen=True)
+@frozen
 class LauncherEnds:
     """Its launcher ends it."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Orphaned:
     """The program that has started its launcher, or is it, has ended: it is what that left."""
 
 
-@dataclass(frozen=True)
+@frozen
 class LauncherGone:
     """The process that its launcher knows is gone."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Released:
     """The other ranks have ended, so its launcher may hear of its end."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Due:
     """The time `due` has come."""
 
@@ -126,14 +126,14 @@ class Due:
 # -- actions
 
 
-@dataclass(frozen=True)
+@frozen
 class SendSignal:
     """Send a signal to its processes; SIGTERM once to each."""
 
     signum: int
 
 
-@dataclass(frozen=True)
+@frozen
 class SignalRest:
     """Send a signal to what it left running; `cut`: it still prints, which is said."""
 
@@ -141,34 +141,34 @@ class SignalRest:
     cut: bool = False
 
 
-@dataclass(frozen=True)
+@frozen
 class TellEnd:
     """Report its end."""
 
     status: int
 
 
-@dataclass(frozen=True)
+@frozen
 class TellLauncher:
     """Report that its launcher ends its ranks."""
 
 
-@dataclass(frozen=True)
+@frozen
 class CloseStreams:
     """Read no more, pass on its last line, and tell Drained."""
 
 
-@dataclass(frozen=True)
+@frozen
 class DropOutput:
     """Its waiting output is lost."""
 
 
-@dataclass(frozen=True)
+@frozen
 class TellDone:
     """Report that nothing of it is left here."""
 
 
-@dataclass(frozen=True)
+@frozen
 class AnswerLauncher:
     """Give its launcher this status."""
 

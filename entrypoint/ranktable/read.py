@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from entrypoint.base.errors import ConfigError
 from entrypoint.base.interfaces import ip
 from entrypoint.base.text import brief, is_utf16, some
-from entrypoint.base.values import dataclass, replace
+from entrypoint.base.values import frozen, replace
 from entrypoint.ranktable.table import CardEntry, Form, NotReady, RankTable, Server, pod_number
 
 _FIX = "fix the table"
@@ -43,7 +43,7 @@ def _unknown(where: str, detail: str) -> ConfigError:
     return ConfigError(f"EP701 rank table {where} has an unknown form", detail, hint)
 
 
-@dataclass(frozen=True)
+@frozen
 class _Object:
     """An object of the JSON with its place, such as server_list[0].device[1]. All numbers in it are
     text."""
@@ -138,7 +138,7 @@ class _Object:
         }
 
 
-@dataclass(frozen=True)
+@frozen
 class _Entry:
     """A parsed device, with its object."""
 

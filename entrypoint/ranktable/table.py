@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 from entrypoint.base.errors import RetryError
-from entrypoint.base.values import dataclass, field
+from entrypoint.base.values import field, frozen
 
 _POD_NUMBER = re.compile(r"(?:.*-)?([0-9]{1,9})", re.DOTALL)
 
@@ -30,7 +30,7 @@ class NotReady(RetryError):
         )
 
 
-@dataclass(frozen=True)
+@frozen
 class CardEntry:
     """One device (NPU die) and its rank."""
 
@@ -44,7 +44,7 @@ class CardEntry:
     more: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
+@frozen
 class Server:
     """One machine, or a pod's part of it; its devices in rank order."""
 
@@ -59,7 +59,7 @@ class Server:
         return tuple(dict.fromkeys(card.pod for card in self.devices if card.pod))
 
 
-@dataclass(frozen=True)
+@frozen
 class RankTable:
     """Every device of a job, with its rank. Only `parse` and make.py create it, after
     validation."""

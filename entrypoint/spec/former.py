@@ -6,7 +6,7 @@ from typing import Any
 
 from entrypoint.base.errors import Problem, SpecError
 from entrypoint.base.tables import table
-from entrypoint.base.values import dataclass, replace
+from entrypoint.base.values import frozen, replace
 from entrypoint.spec.jobspec import JobSpec, variable
 
 # path, what it is now (`env.NAME`: a variable that has no setting), its form if that is another,
@@ -30,7 +30,7 @@ mpi.mca_args   env.OPENMPI_MCA_ARGS   text  hydra,mpirun  OPENMPI_MCA_ARGS
 """  # noqa: E501
 
 
-@dataclass(frozen=True)
+@frozen
 class Former:
     """A setting that was one launcher's own."""
 
@@ -64,7 +64,7 @@ _ORIGINS = {"default": 0, "spec": 1, "env": 2, "flag": 3}  # a higher one wins
 _OF_ONE_LAUNCHER: dict[str, Any] = {"port": None, "launcher_args": ()}
 
 
-@dataclass(frozen=True)
+@frozen
 class Section:
     """A section of which only former settings are known."""
 

@@ -9,12 +9,12 @@ from entrypoint.base.errors import Problem, SpecError
 from entrypoint.base.model import Origin, Source
 from entrypoint.base.secret import HIDDEN, hides
 from entrypoint.base.text import escaped, quoted
-from entrypoint.base.values import dataclass
+from entrypoint.base.values import frozen
 
 _ORIGINS: tuple[Origin, ...] = ("spec", "env", "flag")  # by Place.group
 
 
-@dataclass(frozen=True)
+@frozen
 class Place:
     """The place of a value. Its fields sort problems as they are listed: files, then variables,
     then flags."""
@@ -29,7 +29,7 @@ class Place:
         return Source(_ORIGINS[self.group], self.where)
 
 
-@dataclass(frozen=True)
+@frozen
 class Item:
     """A value with its place: text, None for nothing, or a list or dict of Items."""
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from entrypoint.base.model import DEFAULT, SSH_PORT, Source
 from entrypoint.base.secret import Secret
-from entrypoint.base.values import dataclass, field
+from entrypoint.base.values import field, frozen
 from entrypoint.spec.logs import LogsSpec
 from entrypoint.spec.rules import (
     ADDRESS,
@@ -38,7 +38,7 @@ _NODES = r"^[1-9]\d{0,4}(:[1-9]\d{0,4})?$"
 _LONGEST_LINE = 200  # characters of `stall.line`
 
 
-@dataclass(frozen=True)
+@frozen
 class SshSpec:
     """Settings of ssh, by which the nodes of one job reach each other. Not used by a one-node job.
 
@@ -73,7 +73,7 @@ class SshSpec:
     compat: Literal["none", "baked-keys"] = "none"
 
 
-@dataclass(frozen=True)
+@frozen
 class NetworkSpec:
     """The network that training uses, under every launcher.
 
@@ -96,7 +96,7 @@ class NetworkSpec:
         return "" if self.interface == "auto" else self.interface
 
 
-@dataclass(frozen=True)
+@frozen
 class MpiSpec:
     """The parts of the mpirun line. Each field has the documented ModelArts variable as a second
     name. OPENMPI_BIND_ARGS, OPENMPI_X_ARGS, OPENMPI_MCA_ARGS and TUNE_ENV_FILE are variables alone,
@@ -118,7 +118,7 @@ class MpiSpec:
     interface: Annotated[str | None, "MY_MPI_BTL_TCP_IF"] = None
 
 
-@dataclass(frozen=True)
+@frozen
 class TorchSpec:
     """Settings of torchrun, torch.distributed.launch and PyTorch's mp.spawn.
 
@@ -136,7 +136,7 @@ class TorchSpec:
     rank_args: Literal["auto", "always"] = "auto"
 
 
-@dataclass(frozen=True)
+@frozen
 class TensorflowSpec:
     """TensorFlow's parameter servers and workers, as the launcher `tensorflow` starts them.
 
@@ -149,7 +149,7 @@ class TensorflowSpec:
     chief: Literal["none", "worker-0"] = "none"
 
 
-@dataclass(frozen=True)
+@frozen
 class RaySpec:
     """Settings of Ray: its head is on worker-0, and the other nodes join.
 
@@ -160,7 +160,7 @@ class RaySpec:
     dashboard: Literal["none", "local"] = "none"
 
 
-@dataclass(frozen=True)
+@frozen
 class AscendSpec:
     """Ascend NPUs: the launcher `ascend` starts one process for each.
 
@@ -182,7 +182,7 @@ def _check_line(text: str) -> tuple[str, str] | None:
     return "not a text with {step} in it: a regular expression is not allowed", hint
 
 
-@dataclass(frozen=True)
+@frozen
 class StallSpec:
     """Detection of a job that no longer makes progress, and the reaction to it.
 
@@ -210,7 +210,7 @@ class StallSpec:
         return self.minutes > 0 or self.line is not None
 
 
-@dataclass(frozen=True)
+@frozen
 class MetricsSpec:
     """Prometheus metrics of each node's entrypoint; off unless a port is given.
 
@@ -223,7 +223,7 @@ class MetricsSpec:
     address: Annotated[str, ADDRESS] = "127.0.0.1"
 
 
-@dataclass(frozen=True)
+@frozen
 class NetcheckSpec:
     """Requirements of `entrypoint netcheck` on the network between the nodes. With `when: before`,
     `run` measures it, too.
@@ -250,7 +250,7 @@ class NetcheckSpec:
     limit: Positive = 300.0
 
 
-@dataclass(frozen=True)
+@frozen
 class TimeoutSpec:
     """Time limits, in seconds.
 
@@ -274,7 +274,7 @@ class TimeoutSpec:
     job: Annotated[float | Literal["scheduler"] | None, Rule(gt=0, word="scheduler")] = None
 
 
-@dataclass(frozen=True)
+@frozen
 class RestartsSpec:
     """Restarts of the job after a failure. `restarts: 3` is the same as `restarts: {most: 3}`.
 
@@ -304,7 +304,7 @@ class RestartsSpec:
     on: Literal["infrastructure", "any", "lost-nodes"] = "infrastructure"
 
 
-@dataclass(frozen=True)
+@frozen
 class GateSpec:
     """Checks of each node by itself before each attempt. A node that is not healthy never gets a
     rank: a spare takes its place, or the job ends with 71.
@@ -334,7 +334,7 @@ class GateSpec:
         return 2 * self.seconds + self.memory_wait
 
 
-@dataclass(frozen=True)
+@frozen
 class FailuresSpec:
     """Effect of a program's failure on the exit status.
 
@@ -365,7 +365,7 @@ def variable(path: str) -> str:
     return name if section == "env" and name else PREFIX + path.replace(".", "_").upper()
 
 
-@dataclass(frozen=True)
+@frozen
 class JobSpec:
     """One training job. Every field is optional: a command alone is a one-node job.
 

@@ -21,7 +21,7 @@ from typing import Any
 from entrypoint.base import values
 from entrypoint.base.secret import Secret, hides, is_secret, weakness
 from entrypoint.base.text import brief, count, quoted
-from entrypoint.base.values import dataclass
+from entrypoint.base.values import frozen
 from entrypoint.spec.former import FORMER, REMOVED, former_entries
 from entrypoint.spec.items import Item, Place, ProblemList
 from entrypoint.spec.jobspec import PREFIX, SHORT, JobSpec, leaf_path, variable
@@ -53,7 +53,7 @@ def letters_of(name: str) -> str:
     return re.sub("[-_.]", "", name)
 
 
-@dataclass(frozen=True)
+@frozen
 class Override:
     """A value from the command line: its text, or the list of texts of a flag given many times, and
     the flag's name."""

@@ -2,11 +2,11 @@
 
 # Without `from __future__ import annotations`, as jobspec.py.
 import re
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from entrypoint.base.kept import OutputForm
 from entrypoint.base.model import Topology
-from entrypoint.base.values import dataclass, replace
+from entrypoint.base.values import frozen, replace
 from entrypoint.spec.rules import Rule
 
 NAMES = ("job", "node", "host", "rank", "stream")  # that a prefix may hold in braces
@@ -32,7 +32,7 @@ def _check_show(text: str) -> tuple[str, str] | None:
     return "these are no ranks", f"use {ALL}, or numbers and ranges such as 0,8-15"
 
 
-@dataclass(frozen=True)
+@frozen
 class LogsSpec:
     """Printing and copying of output. By default each line stays as it is.
 
@@ -84,47 +84,43 @@ class LogsSpec:
         """Return whether a program's output must pass through the keeper."""
         return self.lines or self.files == "ranks" or self.show != ALL
 
+    def output(
+        self,
+        topology: Topology,
+        rank: str = "",
+        log: str = "",
+        is_one_of_several: bool = False,
+    ) -> OutputForm:
+        """Return the form of a program's or rank's output.
 
-def output(
-    logs: LogsSpec,
-    topology: Topology,
-    rank: str = "",
-    log: str = "",
-    is_one_of_several: bool = False,
-) -> OutputForm:
-    """Return the form of a program's or rank's output.
-
-    `rank` is its number, or RANK; `log` a file that gets its output in any case.
-    `is_one_of_several`: others print into the same stream.
-    """
-    form = OutputForm(log=log, rank=rank)
-    if is_one_of_several:
-        form = replace(form, lines="whole")
-    if logs.lines:
-        this = topology.this
-        names = {"job": topology.job, "node": this.label, "host": this.host}
-        prefix = _NAME.sub(lambda match: names.get(match[1], match[0]), logs.prefix or "")
-        form = replace(
-            form,
-            lines=logs.format,
-            job=names["job"],
-            node=names["node"],
-            host=names["host"],
-            attempt=topology.history.number,
-            prefix=prefix,
-            timestamps=logs.timestamps == "utc",
-            collapse=logs.collapse == "yes" and is_one_of_several,
-        )
-    if logs.show != ALL:
-        form = replace(form, show=logs.show)
-    return form
-
-
-def copied(logs: LogsSpec, topology: Topology, form: OutputForm) -> OutputForm:
-    """Return the form with the file of `files`, if it asks for one."""
-    if logs.files == "none":
+        `rank` is its number, or RANK; `log` a file that gets its output in any case.
+        `is_one_of_several`: others print into the same stream.
+        """
+        form = OutputForm(log=log, rank=rank)
+        if is_one_of_several:
+            form = replace(form, lines="whole")
+        if self.lines:
+            this = topology.this
+            names: dict[str, Any] = {"job": topology.job, "node": this.label, "host": this.host}
+            prefix = _NAME.sub(lambda match: names.get(match[1], match[0]), self.prefix or "")
+            form = replace(
+                form,
+                lines=self.format,
+                **names,
+                attempt=topology.history.number,
+                prefix=prefix,
+                timestamps=self.timestamps == "utc",
+                collapse=self.collapse == "yes" and is_one_of_several,
+            )
+        if self.show != ALL:
+            form = replace(form, show=self.show)
         return form
-    number = f"-rank-{form.rank}" if form.rank else ""
-    name = f"{topology.job}-{topology.this.label}{number}{topology.of_attempt}.log"
-    log = form.log or f"{topology.log_dir}/{name}"
-    return replace(form, log=log, max_size=logs.max_size, max_files=logs.max_files)
+
+    def copied(self, topology: Topology, form: OutputForm) -> OutputForm:
+        """Return the form with the file of `files`, if it asks for one."""
+        if self.files == "none":
+            return form
+        number = f"-rank-{form.rank}" if form.rank else ""
+        name = f"{topology.job}-{topology.this.label}{number}{topology.of_attempt}.log"
+        log = form.log or f"{topology.log_dir}/{name}"
+        return replace(form, log=log, max_size=self.max_size, max_files=self.max_files)

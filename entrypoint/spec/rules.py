@@ -12,7 +12,7 @@ from typing import Any, Literal
 from entrypoint.base import registry
 from entrypoint.base.interfaces import ip
 from entrypoint.base.text import brief, digits, quoted
-from entrypoint.base.values import dataclass
+from entrypoint.base.values import frozen
 from entrypoint.spec.items import Item, ProblemList
 
 Violation = tuple[str, str]  # what is wrong with a value, and a hint
@@ -35,7 +35,7 @@ HOW = {  # hints for lists and mappings in text form
 }
 
 
-@dataclass(frozen=True)
+@frozen
 class Rule:
     """Limits of a field beyond its Python type: bounds, a pattern or a check, and a text for
     messages and documents."""
@@ -51,7 +51,7 @@ class Rule:
     is_path: bool = False
 
 
-@dataclass(frozen=True)
+@frozen
 class FieldInfo:
     """One leaf field of the spec, as users set it."""
 
@@ -202,7 +202,7 @@ def _variable(name: str, item: Item, path: str, report: ProblemList) -> bool:
     return False
 
 
-@dataclass(frozen=True)
+@frozen
 class HostEntry:
     """The parts of an entry of `hosts`, `NAME[:SLOTS][=ADDRESS]`, not validated; None for a missing
     part."""

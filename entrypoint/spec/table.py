@@ -45,11 +45,11 @@ _SERVICE = re.compile(
 )
 
 _KINDS: dict[Any, Any] = {int: "integer", float: "number", tuple: "list", Mapping: "mapping"}
-_TYPES = {
-    "integer": "whole number",
-    "list": "list of texts",
-    "mapping": "mapping of names to texts",
-}
+_TYPES = table("""
+    integer | whole number
+    list    | list of texts
+    mapping | mapping of names to texts
+""")
 # In a section's docstring: a field's name and its meaning, whose further lines are indented.
 _MEANING = re.compile(r"^(\w+):\s+(.*(?:\n +.*)*)", re.MULTILINE)
 

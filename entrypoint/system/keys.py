@@ -24,7 +24,7 @@ from entrypoint.base import registry, values
 from entrypoint.base.errors import ConfigError, NoInputError
 from entrypoint.base.model import Topology
 from entrypoint.base.secret import HIDDEN, hides, weakness
-from entrypoint.base.values import dataclass
+from entrypoint.base.values import frozen
 from entrypoint.spec import JobSpec
 from entrypoint.system.files import read
 
@@ -41,7 +41,7 @@ _FUNCTIONS = {
 }  # result, arguments
 
 
-@dataclass(frozen=True)
+@frozen
 class Keys:
     """The keys of the job that this node needs. Only the leader has the client's private key."""
 

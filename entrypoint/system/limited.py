@@ -10,7 +10,7 @@ import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 
-from entrypoint.base.values import dataclass
+from entrypoint.base.values import frozen
 from entrypoint.system import proc
 from entrypoint.system.process import exit_status
 
@@ -19,7 +19,7 @@ _DRAINED = 0.1  # seconds after its end for what its pipes hold; its background 
 _KILLED = 1.0  # seconds for a killed program to be gone; one that the kernel holds stays
 
 
-@dataclass(frozen=True)
+@frozen
 class LimitedRun:
     """The result of a program that ran with a time limit. `status`: None if it did not start, or
     was ended; `problem`: why, or a status that is not 0, with the last line of the output."""

@@ -16,7 +16,7 @@ from typing import Annotated, Any, NamedTuple
 from xml.etree import ElementTree
 
 from entrypoint.base.tables import table
-from entrypoint.base.values import dataclass
+from entrypoint.base.values import frozen
 from entrypoint.base.wire import Length, Range
 from entrypoint.causes.evidence import DeviceFault
 from entrypoint.system.limited import run
@@ -55,7 +55,7 @@ _SLOWED = table("""
 """)
 
 
-@dataclass(frozen=True)
+@frozen
 class Card:
     """An accelerator, as the driver's own tool shows it."""
 

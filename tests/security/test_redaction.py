@@ -32,7 +32,10 @@ from tests.security.planted import (
     environment,
     leaks,
 )
+from tests.tables import table_of
 from tests.waits import until
+
+TABLE = table_of("redaction")
 
 WORDS = [
     "python3", "train.py", "--password", BY_WORD, f"--api-key={BY_WORD}",
@@ -280,17 +283,7 @@ def test_the_name_of_a_file_is_shown() -> None:
     assert not hides("workdir", secrets.token_hex(32))
 
 
-TOKENS = {
-    "an API key": "sk-proj-0Ab1Cd2Ef3Gh4Ij5Kl6Mn7",
-    "Hugging Face": "hf_AbCdEfGhIjKlMnOpQrStUv",
-    "GitHub": "ghp_0123456789abcdefABCDEF0123456789abcd",
-    "a JSON web token": "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2lnbmF0dXJl",
-    "AWS": "AKIA0123456789ABCDEF",
-    "a bearer": "Bearer 9f8e7d6c5b4a",
-    "Slack": "https://hooks.slack.com/services/T000/B000/9f8e7d6c5b4a",
-    "a signed URL": "https://a.blob.core.windows.net/c?sv=2022&sig=9f8e7d6c5b4a%3D",
-    "a password in a URL": "postgresql://me:9f8e7d6c5b4a@db/x",
-}
+TOKENS = TABLE["tokens"]
 
 
 @pytest.mark.parametrize("token", TOKENS.values(), ids=TOKENS)

@@ -25,8 +25,11 @@ from entrypoint.job.failure import (
 from entrypoint.job.history import follow
 from entrypoint.job.relay import SignalRelay
 from entrypoint.spec.jobspec import RestartsSpec
+from tests.tables import table_of
 from tests.unit.machine import ECC
 from tests.unit.machine import Node as Machine
+
+TABLE = table_of("analysis")
 
 
 def end(status: int, what: str = "it") -> ProgramExit:
@@ -35,18 +38,7 @@ def end(status: int, what: str = "it") -> ProgramExit:
 
 @pytest.mark.parametrize(
     ("statuses", "wait", "cause"),
-    [
-        ([7], 0.5, 0),
-        ([7, 3], 0.5, 0),  # the first of those that failed by themselves
-        ([143, 7], 0.5, 1),  # the launcher ended the first, and was heard earlier
-        ([143, 137, 1, 7], 0.5, 3),
-        ([143, 1], 0.5, 1),
-        ([1, 137], 0.5, 1),  # an error that the loss of a killed peer may have been
-        ([143, 137], 0.5, 1),
-        ([137, 143], 0.2, 0),  # launchers end ranks by SIGTERM first
-        ([143, 143], 0.5, 0),
-        ([139, 137, 7], 0.5, 0),
-    ],
+    TABLE["ranks"],
 )
 def test_the_cause_among_failed_ranks(statuses: list[int], wait: float, cause: int) -> None:
     failures = Failures()
@@ -77,28 +69,7 @@ def test_who_ended_well_is_no_cause() -> None:
 
 @pytest.mark.parametrize(
     ("heard", "waits", "cause"),
-    [
-        # The job is well when the last node is.
-        ([(0, 0, True), (1, 0, True)], [None, 0.0], None),
-        ([(1, 0, True), (0, 0, True)], [None, 0.0], None),
-        # A failure is the outcome at once,
-        ([(1, 7, True)], [0.0], 7),
-        ([(0, 0, True), (1, 137, True)], [None, 0.0], 137),
-        # but for a 1 while others run, which may be the consequence of theirs;
-        ([(0, 1, True)], [2.0], 1),
-        ([(0, 1, True), (1, 7, True)], [2.0, 0.0], 7),
-        ([(0, 1, True), (1, 0, True)], [2.0, 0.0], 1),
-        ([(0, 0, True), (1, 1, True)], [None, 0.0], 1),  # nobody is left whose it could be.
-        # A node of several programs has ended when its last has.
-        ([(0, 0, False), (0, 0, True), (1, 0, True)], [None, None, 0.0], None),
-        ([(0, 7, False)], [0.0], 7),
-        ([(0, 0, True), (1, 1, False), (1, 7, True)], [None, 2.0, 0.0], 7),
-        # Node 2 serves the others: its end is not awaited, and its failure is one all the same.
-        ([(2, 0, True), (0, 0, True), (1, 0, True)], [None, None, 0.0], None),
-        ([(2, 5, True)], [0.0], 5),
-        # What has failed is not made well by others that end well.
-        ([(2, 1, False), (0, 0, True), (1, 0, True)], [2.0, None, 0.0], 1),
-    ],
+    TABLE["nodes"],
 )
 def test_the_outcome_among_nodes(
     heard: list[tuple[int, int, bool]], waits: list[float | None], cause: int | None

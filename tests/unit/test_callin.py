@@ -11,10 +11,10 @@ from entrypoint.plan import locate
 from entrypoint.session import codec
 from entrypoint.session.callin import Desk
 from entrypoint.spec import load
-from tests import table
+from tests.tables import table_of
 from tests.unit.plans import facts
 
-CASES = table("tests/tables/callin.yaml")
+CASES = table_of("callin")
 ENV = {"MASTER_ADDR": "gpu-0", "NODE_RANK": "0"}
 
 
@@ -36,7 +36,6 @@ def test_the_desk(case: dict[str, Any]) -> None:
     spec = load(f"nodes: {case['nodes']}", "job.yaml", {}, {})
     desk = Desk(locate(spec, facts(ENV, hostname="gpu-0")))
     failed: list[str] = []
-    desk.changed = lambda callers: None
     desk.failed = lambda outcome: failed.append(outcome.reason)
     answers: list[str] = []
     sessions: dict[str, Session] = {}

@@ -13,9 +13,11 @@ from entrypoint.causes.evidence import DeviceFault, Evidence
 from entrypoint.causes.judge import judge
 from entrypoint.causes.phrase import first_cause, phrase
 from entrypoint.causes.table import HARDWARE, KINDS, Signature, signatures
-from tests import table
 from tests.backtracking import parsed, sample
+from tests.tables import table_of
 from tests.unit.devicefaults import OLD_ECC, fault
+
+TABLE = table_of("causes")
 
 KEY_ERROR = ["Traceback (most recent call last):", '  File "train.py", line 3', "KeyError: 'a'"]
 ECC = "RuntimeError: CUDA error: uncorrectable ECC error encountered"
@@ -176,7 +178,7 @@ def test_a_device_is_certain_only_if_nothing_speaks_against_it(
 
 
 # What healthy jobs print, too. A mistake after it stays the program's.
-HARMLESS: list[str] = table("tests/tables/harmless.yaml")
+HARMLESS: list[str] = table_of("harmless")
 
 
 @pytest.mark.promise("labelled failures are judged rightly, and no mistake is retried")
@@ -257,25 +259,7 @@ def test_code_in_a_traceback_is_no_evidence() -> None:
 
 @pytest.mark.parametrize(
     ("status", "signal", "slug", "retry"),
-    [
-        (1, "", "user-code", "no"),
-        (None, "", "user-code", "no"),
-        (0, "", "harmless", "no"),
-        (137, "", "killed-unknown", "unknown"),
-        (-9, "", "killed-unknown", "unknown"),
-        (None, "SIGKILL", "killed-unknown", "unknown"),
-        (139, "", "native-crash", "unknown"),
-        (None, "SIGABRT", "native-crash", "unknown"),
-        (None, "SIGFPE", "native-crash", "unknown"),
-        (None, "SIGBUS", "shm-full", "no"),
-        (132, "", "arch-mismatch", "unknown"),
-        (130, "", "stopped-outside", "no"),
-        (143, "", "stopped-outside", "unknown"),
-        (None, "SIGHUP", "stopped-outside", "same"),
-        (127, "", "file-missing", "no"),
-        (126, "", "permission", "no"),
-        (75, "", "user-code", "unknown"),
-    ],
+    TABLE["ends"],
 )
 def test_an_end_without_words_is_a_guess(
     status: int | None, signal: str, slug: str, retry: str

@@ -27,8 +27,9 @@ from entrypoint.features.health.report import (
     text,
     together,
 )
-from tests import TREE, table
+from tests import TREE
 from tests.extending import blocks
+from tests.tables import table_of
 
 pytestmark = pytest.mark.see
 
@@ -49,7 +50,7 @@ PLAN = plan()
 MPIRUN = {"name": "mpirun", "path": "/m"}
 
 
-CASES = table("tests/tables/check.yaml")
+CASES = table_of("check")
 
 
 def observed(like: str, changes: dict[str, Any]) -> dict[str, Any]:

@@ -8,31 +8,12 @@ from entrypoint import platforms
 from entrypoint.base import registry
 from entrypoint.base.errors import ConfigError
 from entrypoint.base.model import Facts
+from tests.tables import table_of
+
+TABLE = table_of("detection")
 
 # A container of each platform, by the least that tells it.
-ALONE = {
-    "azureml": {"AZUREML_NODE_COUNT": "2"},
-    "dstack": {"DSTACK_NODE_RANK": "0"},
-    "modelarts": {"MA_NUM_HOSTS": "2"},
-    "sagemaker": {"SM_HOSTS": '["algo-1"]', "SM_CURRENT_HOST": "algo-1"},
-    "skypilot": {"SKYPILOT_NODE_RANK": "0"},
-    "vertex": {
-        "CLUSTER_SPEC": (
-            '{"cluster": {"workerpool0": ["a-0:2222"]}, "task": {"type": "workerpool0",'
-            ' "index": 0}}'
-        )
-    },
-    "volcengine": {"MLP_ROLE": "worker"},
-    "mpijob": {"K_MPI_JOB_ROLE": "worker"},
-    "trainer": {"PET_NNODES": "2", "PET_NODE_RANK": "0", "PET_MASTER_ADDR": "j-node-0-0.j"},
-    "pytorchjob": {"PET_NNODES": "2", "RANK": "0", "MASTER_ADDR": "j-master-0"},
-    "tfjob": {
-        "TF_CONFIG": '{"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 0}}'
-    },
-    "volcano": {"VC_TASK_INDEX": "0"},
-    "slurm": {"SLURM_JOB_ID": "1", "SLURM_NODEID": "0", "SLURM_STEP_ID": "0", "SLURM_PROCID": "0"},
-    "kubernetes": {"JOB_COMPLETION_INDEX": "0", "KUBERNETES_SERVICE_HOST": "10.0.0.1"},
-}
+ALONE = TABLE["alone"]
 # What is of a higher layer may carry what is in an earlier one.
 ORDER = [
     ("skypilot", "slurm"), ("skypilot", "kubernetes"), ("dstack", "kubernetes"), ("modelarts", "volcano"),

@@ -15,6 +15,9 @@ from entrypoint.features import explain
 from entrypoint.spec import fields
 from entrypoint.spec.table import RESERVED
 from tests import TREE, golden_messages
+from tests.tables import table_of
+
+TABLE = table_of("explain")
 
 pytestmark = pytest.mark.see
 
@@ -25,23 +28,7 @@ ENDS = {
 }
 ENDS |= {"RunDirTaken": 78}
 # Where the words come from somewhere else, which gives them their id.
-PASSED_ON = {
-    "job/ending.py": ("gap",),  # EP603, of peers.py
-    "features/health/report.py": ["reason"],  # nothing is wrong
-    "base/errors.py": ["str(self)"],
-    "launchers/_common.py": ["summary"],  # of `problem`, whose calls are looked at
-    "job/leader.py": ["words"],  # another node's failure
-    # what two_leaders says
-    "job/rollcall.py": ["'; '.join((each.summary for each in wrong))", "*wrong"],
-    "job/launch.py": ["self._lost"],
-    "job/worker.py": ["*wrong", "**vars(message)"],
-    "features/netcheck/coordinator.py": ["message"],  # all is well
-    "session/gateway.py": ["why", "**vars(answer)"],  # sshd's failure; worker-0's word
-    "session/assemble.py": ["**vars(answer)"],
-    "session/calls.py": ["f'{node.name}: {answer.summary}'"],
-    "job/answer.py": ["*answer.not_ready"],
-    "job/failure.py": ["f'{id}{end.reason}'"],
-}
+PASSED_ON = TABLE["passed_on"]
 
 
 def sources() -> Iterator[tuple[str, str]]:
@@ -199,22 +186,7 @@ def test_the_site_s_page_has_every_message() -> None:
 
 @pytest.mark.parametrize(
     ("asked", "said"),
-    [
-        ("EP300", "EP300  (exit 78)"),
-        ("ep300", "EP300  (exit 78)"),
-        ("[entrypoint worker-1] EP602 worker-0 is lost: its session ended; exit 75", "EP602  (exit 75)"),
-        ("no network interface", "EP403  (exit 78)"),
-        ("Shared memory", "EP422  (a warning: the job continues)"),
-        ("nothing listens there yet", "  cause    the node is up, but its sshd is not"),
-        ("bus error", "docker run --shm-size 1g"),
-        ("is not", "\n  EP"),
-        ("75", "\n  EP602  "),
-        ("69", "\n  EP500  "),
-        ("137", "it exited with 137 (128 + SIGKILL)"),
-        ("7", "the program's own"),
-        ("200", "the program's own"),
-        ("", "\n  EP900  internal error: …"),
-    ],
+    TABLE["answers"],
 )  # fmt: skip
 def test_what_is_answered(asked: str, said: str) -> None:
     assert said in explain.explanation(asked, 100)

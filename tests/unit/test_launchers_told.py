@@ -20,7 +20,10 @@ from entrypoint.job.launch import LaunchMonitor
 from entrypoint.job.outbox import Shared
 from entrypoint.job.scheduler import Scheduler
 from entrypoint.spec import load
+from tests.tables import table_of
 from tests.unit.cases import FACTS, planned
+
+TABLE = table_of("launchers")
 
 TWO = "hosts: [a, b]\nnode_rank: 1\n"
 LEADER = "hosts: [a, b]\nnode_rank: 0\nslots: 2\n"
@@ -38,18 +41,7 @@ def told(program: Program, names: str) -> dict[str, str]:
 
 @pytest.mark.parametrize(
     ("launcher", "words", "says"),
-    [
-        ("accelerate", "--num_machines=3", "accelerate | `{}` | set hosts"),
-        ("accelerate", "--num-processes", "accelerate | `{}` | set hosts and slots"),
-        ("accelerate", "--rdzv_backend=c10d", "| set nothing: it is static"),
-        ("deepspeed", "--master-port=1", "the launcher | `{}` | set port"),
-        ("deepspeed", "--include=a", "| set ssh.client: files"),
-        ("msrun", "--worker_num=3", "the launcher | `{}` | set "),
-        ("msrun", "--master_p=1", "the launcher | `{}` | set "),
-        ("ray", "--head", "EP119 --head is set by the launcher | `{}` | set hosts"),
-        ("ray", "--num-cpus=4", "EP119 --num_cpus is set by the launcher | `{}` | set slots"),
-        ("ray", "--dashboard-host=0.0.0.0", "the launcher | `{}` | set ray.dashboard"),
-    ],
+    TABLE["options"],
 )  # fmt: skip
 def test_an_option_that_is_settled_is_refused_by_name(launcher: str, words: str, says: str) -> None:
     with pytest.raises(SpecError) as caught:

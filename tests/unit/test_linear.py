@@ -32,6 +32,9 @@ from entrypoint.tools.deploy import slurm
 from entrypoint.tools.local import faults
 from tests.failures import score
 from tests.growth import grows_too_fast
+from tests.tables import table_of
+
+TABLE = table_of("linear")
 
 LONG = 1_500  # characters of the shorter one of two texts
 
@@ -199,31 +202,7 @@ def test_many_words_and_many_secrets() -> None:
 
 
 # Modules whose other expressions are not above, and why.
-ELSEWHERE = {
-    "cli/explain.py": "classes that have no character in common",
-    "features/explain/failures.py": "line ends",
-    "job/messages.py": "classes that have no character in common",
-    "features/health/probe.py": "spaces behind a line's end",
-    "tools/deploy/kubernetes.py": "one class",
-    "tools/deploy/_options.py": "classes that have no character in common",
-    "tools/deploy/modelarts.py": "classes that have no character in common",
-    "devices/ascend.py": "names of device files",
-    "devices/nvidia.py": "names of device files",
-    "system/cgroups.py": "three digits",
-    "system/image/mpi.py": "classes that have no character in common",
-    "launchers/hydra.py": "one class",
-    "ranks/node_ranks.py": "a name of bounded length, then a class that ends at each |",
-    "plan/env.py": "the launchers' own, above",
-    "plan/forms.py": "bounds between characters, and literals",
-    "plan/numbering.py": "names of variables: literals around one repetition, or one class",
-    "platforms/_clues.py": "a job's name, above",
-    "output/collapse.py": "repetitions of bounded length, or that begin behind another character",
-    "output/lines.py": "literals and digits",
-    "output/log.py": "literals and digits",
-    "output/framing.py": "classes that have no character in common",
-    "spec/loading.py": "one class",
-    "spec/yamlfile.py": "line ends and a tag",
-}
+ELSEWHERE = TABLE["elsewhere"]
 
 
 def test_every_module_with_expressions_is_listed() -> None:

@@ -14,6 +14,9 @@ from entrypoint.base.kept import OutputForm
 from entrypoint.base.values import replace
 from entrypoint.output import collapse
 from entrypoint.output.lines import Lines, shape
+from tests.tables import table_of
+
+TABLE = table_of("collapse")
 
 
 class Clock:
@@ -51,19 +54,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 @pytest.mark.parametrize(
     ("first", "second"),
-    [
-        ("rank 3: initialised", "rank 5: initialised"),
-        ("local_rank=3 on cuda:3", "local_rank=5 on cuda:5"),
-        ("[rank3]: Traceback (most recent call last):", "[rank5]: Traceback (most recent call last):"),
-        ("[3] starts", "[5] starts"),
-        ("worker-1 (pid 17) is ready", "worker-0 (pid 123456) is ready"),
-        ("host1:123:456 [0] NCCL INFO Bootstrap : Using eth0", "a.b-c:78:9 [1] NCCL INFO Bootstrap : Using eth0"),
-        ("gpu-a:123:456 [3] NCCL INFO cudaDev 1", "gpu-b:78:9 [5] NCCL INFO cudaDev 1"),
-        ("2026-01-01 12:00:00,123 INFO loading", "2026-01-01 12:00:01,9 INFO loading"),
-        ("12:00:00 loading", "12:00:01 loading"),
-        ("2026-01-01T12:00:00.123Z loading", "2026-01-01T12:00:00.456Z loading"),
-        ("W1128 13:18:19.123000 12345 torch/x.py:766] slow", "W1128 13:18:19.200000 12346 torch/x.py:766] slow"),
-    ],
+    TABLE["alike"],
 )  # fmt: skip
 def test_lines_that_differ_by_rank_pid_or_time_become_one(first: str, second: str) -> None:
     node = Node()
@@ -73,17 +64,7 @@ def test_lines_that_differ_by_rank_pid_or_time_become_one(first: str, second: st
 
 @pytest.mark.parametrize(
     ("first", "second"),
-    [
-        ("step 10 loss 0.5", "step 10 loss 0.7"),
-        ("step 10 loss 3", "step 10 loss 5"),
-        ("step 10", "step 11"),
-        ("[10] loss 0.5", "[11] loss 0.5"),
-        ("gpu 3.5 GB", "gpu 5.5 GB"),
-        ("rank 3 loss 0.5", "rank 5 loss 0.7"),
-        ("00:11:22:33:44:55 is my address", "00:11:22:33:44:56 is my address"),
-        ("checksum 0x3f", "checksum 0x5f"),
-        ("rank 3 is here", "device 3 is here"),
-    ],
+    TABLE["apart"],
 )
 def test_lines_with_other_values_stay_apart(first: str, second: str) -> None:
     node = Node()

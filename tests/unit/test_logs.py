@@ -16,7 +16,7 @@ from entrypoint.base.kept import OutputForm
 from entrypoint.base.model import Device, Node, Topology
 from entrypoint.output import framing, lines
 from entrypoint.output.framing import tag
-from entrypoint.spec.logs import LogsSpec, copied, output
+from entrypoint.spec.logs import LogsSpec
 
 pieces = st.lists(
     st.binary(max_size=60)
@@ -208,4 +208,4 @@ def test_the_form_of_an_output(
 ) -> None:
     device = Device("cpu", 0, "")
     here = Topology("job", (Node(0, "a", 1),), 0, "local", device, "/r", "u", log_dir="/logs")
-    assert copied(logs, here, output(logs, here, **given)) == OutputForm(**expected)
+    assert logs.copied(here, logs.output(here, **given)) == OutputForm(**expected)

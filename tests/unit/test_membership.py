@@ -12,7 +12,6 @@ from entrypoint.job import events
 from entrypoint.job.membership import Membership
 from entrypoint.job.membership.participants import (
     ElasticParticipants,
-    End,
     GoOn,
     Participants,
     SpareParticipants,
@@ -97,7 +96,7 @@ def test_a_stop_is_the_answer_once_all_have_heard_of_it(settings: dict[str, Any]
 
 @pytest.mark.parametrize(
     ("settings", "lost", "answer"),
-    [(FIXED, 1, End(LOST)), (SPARES, 1, End(LOST)), (SPARES, 2, GoOn(2)), (ELASTIC, 1, GoOn(2))],
+    [(FIXED, 1, LOST), (SPARES, 1, LOST), (SPARES, 2, GoOn(2)), (ELASTIC, 1, GoOn(2))],
 )
 def test_a_loss_while_the_job_runs(settings: dict[str, Any], lost: int, answer: Any) -> None:
     node = Node(**settings).start()
@@ -107,7 +106,7 @@ def test_a_loss_while_the_job_runs(settings: dict[str, Any], lost: int, answer: 
 def test_an_elastic_job_ends_below_its_minimum() -> None:
     node = Node(**ELASTIC).start()
     assert members(node).participants.lose(1, LOST, False, node.now) == GoOn(2)
-    assert members(node).participants.lose(2, LOST, False, node.now) == End(LOST)
+    assert members(node).participants.lose(2, LOST, False, node.now) == LOST
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,9 @@ from entrypoint import spec
 from entrypoint.base.errors import SpecError
 from entrypoint.launchers._common import refuse_launcher
 from entrypoint.launchers._nested import launcher_of, starts_own_job
-from tests import table
+from tests.tables import table_of
 
-COMMANDS = table("tests/tables/nested.yaml")
+COMMANDS = table_of("nested")
 
 
 def refused(command: str) -> str:

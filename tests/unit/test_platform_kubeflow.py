@@ -17,9 +17,9 @@ from entrypoint.plan import topology
 from entrypoint.platforms import mpijob, pytorchjob, trainer
 from entrypoint.platforms._clues import read
 from entrypoint.spec import load
-from tests import table
+from tests.tables import table_of
 
-PODS = table("tests/tables/pods.yaml")
+PODS = table_of("pods")
 ELASTIC = PODS["elastic"]
 
 

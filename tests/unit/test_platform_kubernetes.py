@@ -10,10 +10,10 @@ from entrypoint.base import registry
 from entrypoint.base.errors import ConfigError
 from entrypoint.base.model import Facts, Topology
 from entrypoint.spec import load
-from tests import table
+from tests.tables import table_of
 from tests.unit.cases import as_facts, chosen
 
-PODS = table("tests/tables/pods.yaml")
+PODS = table_of("pods")
 
 
 def pod(hostname: str, index: int, **env: str) -> Facts:

@@ -14,9 +14,9 @@ from entrypoint.ranks.evidence import NodeProbe
 from entrypoint.ranks.limits import NodeLimits
 from entrypoint.system import smi
 from entrypoint.system.smi import Card
-from tests import table
+from tests.tables import table_of
 
-TOOLS = table("tests/tables/cards.yaml")
+TOOLS = table_of("cards")
 CARD = "<gpu id='00000000:B3:00.0'><product_name>X</product_name>{}</gpu>"
 
 

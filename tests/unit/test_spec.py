@@ -23,7 +23,8 @@ from entrypoint.base.errors import SpecError
 from entrypoint.base.model import Source
 from entrypoint.cli.schema import schema
 from entrypoint.spec import JobSpec, Override, check_host, fields, load
-from tests import apis, table
+from tests import apis
+from tests.tables import table_of
 
 ROOT = Path(__file__).parents[2]
 ADAPTERS = {
@@ -103,7 +104,7 @@ def test_six_mistakes_are_six_lines() -> None:
 
 NOTHING = 'EP100 text is needed | nothing | write text in quotes ("" for empty text), or remove it'
 
-MISTAKES = table("tests/tables/spec.yaml")
+MISTAKES = table_of("spec")
 
 
 @pytest.mark.control("all mistakes of a spec are told at once, each with its place")

@@ -18,7 +18,10 @@ from entrypoint.base import values
 
 
 def make(by: Any, frozen: bool) -> Any:
-    @by.dataclass(frozen=frozen)
+    ours = values.frozen if frozen else values.dataclass
+    decorator = ours if by is values else by.dataclass(frozen=frozen)
+
+    @decorator
     class Point:
         """A point."""
 

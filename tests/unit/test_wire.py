@@ -12,19 +12,19 @@ import pytest
 
 import entrypoint
 from entrypoint.base.text import from_json
-from entrypoint.base.values import dataclass, is_dataclass
+from entrypoint.base.values import frozen, is_dataclass
 from entrypoint.base.wire import Invalid, Length, Range, _checks, one_of, read, to_json
 
 Name = Annotated[str, Length(8)]
 
 
-@dataclass(frozen=True)
+@frozen
 class Inner:
     name: Name = ""
     sizes: Annotated[tuple[Annotated[int, Range(0, 9)], ...], Length(3)] = ()
 
 
-@dataclass(frozen=True)
+@frozen
 class Outer:
     colour: Annotated[str, one_of("red", "blue")]
     share: Annotated[float, Range(-1, 1)] | None
@@ -96,7 +96,7 @@ def test_a_text_is_one_line_and_cut() -> None:
     "kind", [int, float, str, tuple[Name, ...], Mapping[str, Name], list[Name], Any]
 )
 def test_a_field_without_a_limit_is_an_error_of_ours(kind: Any) -> None:
-    @dataclass(frozen=True)
+    @frozen
     class Open:
         field: int
 

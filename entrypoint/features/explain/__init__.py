@@ -15,7 +15,7 @@ import yaml
 
 from entrypoint.base.errors import UsageError
 from entrypoint.base.text import escaped, signal_name
-from entrypoint.base.values import dataclass, replace
+from entrypoint.base.values import frozen, replace
 from entrypoint.features.explain.layout import LONG, row
 from entrypoint.job.failure import ended
 
@@ -24,7 +24,7 @@ WARNING = "warning"
 _ALL = "`entrypoint explain` lists all"
 
 
-@dataclass(frozen=True)
+@frozen
 class Entry:
     """The meaning of a message or a status. `statuses`: as in messages.yaml, such as `75`, `1-255`,
     or `warning`."""

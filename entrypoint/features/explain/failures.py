@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from entrypoint.base.cause import BLAMES, LINE, Cause
-from entrypoint.base.tables import rows
+from entrypoint.base.tables import rows, table
 from entrypoint.base.text import from_json, is_utf16, one_line
 from entrypoint.base.values import replace
 from entrypoint.causes import clean
@@ -14,14 +14,14 @@ from entrypoint.causes.evidence import DeviceFault
 from entrypoint.causes.judge import judge
 from entrypoint.causes.measured import shown_by
 from entrypoint.causes.phrase import BLAMES_IN_WORDS, RETRIES_IN_WORDS, phrase
-from entrypoint.causes.table import ENDS, KINDS, CauseKind, Signature, signatures
+from entrypoint.causes.table import ENDS, KINDS, signatures
 from entrypoint.features.explain.layout import LONG, row
 
-_ROLES = {
-    "root": "these lines show the first failure",
-    "cascade": "these lines show a consequence: the cause is in the output of another rank or node",
-    "unclear": "these lines may show the first failure, or a consequence of it",
-}
+_ROLES = table("""
+    root    | these lines show the first failure
+    cascade | these lines show a consequence: the cause is in the output of another rank or node
+    unclear | these lines may show the first failure, or a consequence of it
+""")
 _CERTAINTIES = {"high": "sure", "low": "likely; other causes print the same"}
 _OWN = r".{0,120}\[entrypoint[^\]]{0,200}\] (?P<text>.{1,2000})"
 _HEAD = r"last \d{1,9} lines? of (?P<place>.{1,300}):"  # of a failed rank's output
@@ -73,7 +73,7 @@ def about(words: str, width: int) -> str:
     them, or the kinds or signatures that contain them; "" if there are none."""
     cause = judge([words])
     word = words.lower()
-    rows: list[CauseKind | Signature] = [
+    rows = [
         kind
         for kind in ([KINDS[word]] if word in KINDS else KINDS.values())
         if word in f"{kind.slug} {kind.meaning}".lower()
@@ -150,7 +150,7 @@ def read_phrase(text: str) -> Cause | None:
         return None
     xid = re.search(r" reported Xid (\d{1,4})\b", says)
     slug = shown_by(DeviceFault("", "xid", "", int(xid[1]))) if xid else "user-code"
-    rows: tuple[CauseKind | Signature, ...] = (*KINDS.values(), *signatures(), *ENDS.values())
+    rows = (*KINDS.values(), *signatures(), *ENDS.values())
     words = (*_OTHER_WORDS, *((row.slug, row.says) for row in rows))
     fitting = [  # with something in place of their fields
         (len(said), name)

@@ -12,7 +12,7 @@ from functools import cache, partial
 from typing import Any, TypeVar
 
 from entrypoint.base.model import Facts, Finding, Node, NodeReport, Plan
-from entrypoint.base.values import dataclass
+from entrypoint.base.values import frozen
 from entrypoint.spec import JobSpec
 
 _ONE_IMAGE = "start all nodes from one image, by its digest"
@@ -22,21 +22,19 @@ Fields = dict[str, Any]  # of one or several classes
 Findings = Iterator[Finding]
 
 
-@dataclass(frozen=True)
+@frozen
 class Inputs:
-    """The inputs of a node's probes. `limit`: seconds for each program that is asked; `patience`:
-    for each name to have an address, since the name servers of nodes may learn them one after the
-    other."""
+    """The inputs of a node's probes. `limit`: seconds for each program that is asked, and for each
+    name to have an address, since the name servers of nodes may learn them one after the other."""
 
     spec: JobSpec
     facts: Facts
     plan: Plan
     limit: float
     spec_file: str = ""
-    patience: float = 0.0
 
 
-@dataclass(frozen=True)
+@frozen
 class NodeView:
     """A node, as it is judged by this plan, which may have been made on another one: what it has
     answered to the roll call, and what its probes have found."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, TypeVar
 
-from entrypoint.base.values import dataclass
+from entrypoint.base.values import frozen
 from entrypoint.base.wire import Length, Range
 
 _MOST = 1 << 62
@@ -17,7 +17,7 @@ Decimal = Annotated[float, Range(-_MOST, _MOST)] | None
 Rows = Annotated[tuple[_T, ...], Length(300)]
 
 
-@dataclass(frozen=True)
+@frozen
 class Named:
     """A name and what belongs to it."""
 

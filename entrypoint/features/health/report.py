@@ -12,7 +12,7 @@ from typing import Any
 from entrypoint.base.errors import ConfigError, message_parts
 from entrypoint.base.model import Facts, Finding, Inquiry, NodeReport, Outcome, Plan
 from entrypoint.base.text import columns, count, some
-from entrypoint.base.values import dataclass, field, replace
+from entrypoint.base.values import dataclass, field, frozen, replace
 from entrypoint.base.wire import to_json
 from entrypoint.features.health import probes
 from entrypoint.features.health.probe import Inputs, NodeView
@@ -30,7 +30,7 @@ _LEAST = 16
 _SHOWN = 3  # nodes named in a cell
 
 
-@dataclass(frozen=True)
+@frozen
 class CheckOptions:
     """The options of a check from the command line."""
 
@@ -46,9 +46,7 @@ def inquiry(spec: JobSpec, options: CheckOptions) -> Inquiry:
     brings them together."""
 
     def answers(facts: Facts, plan: Plan, env: Mapping[str, str]) -> CheckAnswers:
-        return CheckAnswers(
-            Inputs(spec, facts, plan, options.limit, options.spec_file, patience=options.limit)
-        )
+        return CheckAnswers(Inputs(spec, facts, plan, options.limit, options.spec_file))
 
     return Inquiry("check", partial(CheckDialogue, options), answers, always=True)
 

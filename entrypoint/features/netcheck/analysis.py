@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from statistics import median_high, median_low
 
 from entrypoint.base.text import figure, some
-from entrypoint.base.values import dataclass
+from entrypoint.base.values import frozen
 from entrypoint.features.netcheck.result import NetcheckResult
 from entrypoint.spec.jobspec import NetcheckSpec
 
@@ -26,7 +26,7 @@ CAUSES = {
 }
 
 
-@dataclass(frozen=True)
+@frozen
 class NetworkFinding:
     """A finding about a node, two that are slow only with each other, or all nodes."""
 
@@ -36,7 +36,7 @@ class NetworkFinding:
     text: str
 
 
-@dataclass(frozen=True)
+@frozen
 class _View:
     """One judgement of all pairs: the cause that bad ones show, and which are bad."""
 

@@ -12,6 +12,7 @@ from typing import Any
 from entrypoint.base.errors import ConfigError, RetryError
 from entrypoint.base.model import Inquiry, NodeReport, Outcome, Topology
 from entrypoint.base.text import count, json_document, one_line
+from entrypoint.base.values import dataclass
 from entrypoint.features.netcheck import messages
 from entrypoint.features.netcheck.analysis import findings, summary
 from entrypoint.features.netcheck.result import Measured, NetcheckResult, Together, as_json, text
@@ -60,21 +61,17 @@ def inquiry(spec: JobSpec, how: messages.How) -> Inquiry:
     )
 
 
+@dataclass
 class Coordinator:
     """One network check of the nodes that have answered the roll call."""
 
-    def __init__(
-        self,
-        spec: JobSpec,
-        how: messages.How,
-        topology: Topology,
-        reports: Mapping[int, NodeReport],
-    ) -> None:
-        self._spec = spec
-        self._how = how
-        self._topology = topology
-        self._reports = reports
-        self._names = [node.label for node in topology.nodes]
+    _spec: JobSpec
+    _how: messages.How
+    _topology: Topology
+    _reports: Mapping[int, NodeReport]
+
+    def __post_init__(self) -> None:
+        self._names = [node.label for node in self._topology.nodes]
         self._script = self._steps()
         self._now = 0.0
         # The question that a node has not answered, and the group that it is about.

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from entrypoint.base.values import dataclass
+from entrypoint.base.values import frozen
 from entrypoint.base.wire import Invalid, Length, Range, read
 
 MOST = 1 << 16  # bytes of a message in the pipes
@@ -27,7 +27,7 @@ Figure = Annotated[float, Range(0, 1e9)]
 How = Literal["text", "json", "before"]
 
 
-@dataclass(frozen=True)
+@frozen
 class Open:
     """Start torch's process, on the interface of this name that the roll call came over; "" if that
     is not known."""
@@ -35,26 +35,26 @@ class Open:
     interface: Annotated[str, Length(64)]
 
 
-@dataclass(frozen=True)
+@frozen
 class Ready:
     """Torch is there, and would train with this backend."""
 
     backend: Annotated[str, Length(20)]
 
 
-@dataclass(frozen=True)
+@frozen
 class Serve:
     """Be the first of a group, and choose a port."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Serving:
     """The port at which the other nodes of the group meet."""
 
     port: Annotated[int, Range(1, 65535)]
 
 
-@dataclass(frozen=True)
+@frozen
 class Reduce:
     """Reduce as this rank of a group of so many nodes, for so many seconds; its first node has the
     store."""
@@ -67,7 +67,7 @@ class Reduce:
     seconds: Annotated[float, Range(0, 60)]
 
 
-@dataclass(frozen=True)
+@frozen
 class Figures:
     """Milliseconds of an all-reduce of 8 bytes, the median and the worst; Gbit/s of bus bandwidth
     of a large one."""
@@ -77,7 +77,7 @@ class Figures:
     gbps: Figure
 
 
-@dataclass(frozen=True)
+@frozen
 class Unable:
     """A refusal: the node could not do what it was asked, and why."""
 

@@ -8,13 +8,13 @@ from typing import Any
 
 from entrypoint.base.model import node_name
 from entrypoint.base.text import columns, figure
-from entrypoint.base.values import dataclass
+from entrypoint.base.values import frozen
 
 _HEAD = ("node", "latency ms", "worst ms", "Gbit/s", "peers", "")
 _PAIRS = 8  # findings about pairs that are shown
 
 
-@dataclass(frozen=True)
+@frozen
 class Measured:
     """All-reduces of one pair of nodes, `a` < `b`. The figures are 0 if `error` says why they could
     not measure."""
@@ -27,7 +27,7 @@ class Measured:
     error: str = ""
 
 
-@dataclass(frozen=True)
+@frozen
 class Together:
     """All-reduces of all nodes together, as Measured has them; `error` if there are none."""
 
@@ -36,7 +36,7 @@ class Together:
     error: str = ""
 
 
-@dataclass(frozen=True)
+@frozen
 class NetcheckResult:
     """One network check of a job."""
 

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 from entrypoint.base.phases import NAMES
-from entrypoint.base.text import SENTENCE
-from entrypoint.base.values import dataclass, replace
+from entrypoint.base.values import dataclass, frozen, replace
 from entrypoint.base.wire import Length, Range, one_of, read
 from entrypoint.job import messages
 
@@ -15,13 +14,13 @@ VERSION = 1  # of a record; of the status that `entrypoint status --json` prints
 
 Nodes = Length(1 << 20)
 Name = Annotated[str, Length(300)]
-Number = Annotated[int, Range(0, 1 << 31)]
+Number = messages.Number
 Seconds = Annotated[float, Range(0, 1e12)]
 Version = Annotated[int, Range(VERSION, VERSION)]
 Row = tuple[Annotated[str, one_of(*NAMES)], messages.Time, messages.Time, Name]
 
 
-@dataclass(frozen=True)
+@frozen
 class _Result:
     """Fields of a job's result, of which docs/reference/exit-codes.md lists all."""
 
@@ -36,7 +35,7 @@ def _result(value: Any) -> Any:
     return value
 
 
-@dataclass(frozen=True)
+@frozen
 class NodeStatus:
     """The state of one node, as this node knows it. Durations are seconds; None if unknown."""
 
@@ -48,18 +47,18 @@ class NodeStatus:
     ranks: Number | None  # or programs of a launcher that starts them itself
     ranks_ended: Number
     idle_seconds: Seconds | None  # since one of its ranks printed something
-    detail: Annotated[str, Length(SENTENCE)]
+    detail: messages.Sentence
 
 
-@dataclass(frozen=True)
+@frozen
 class KnownOutcome:
     """The outcome of a job whose programs are being stopped."""
 
     status: messages.Status
-    reason: Annotated[str, Length(SENTENCE)]
+    reason: messages.Sentence
 
 
-@dataclass(frozen=True)
+@frozen
 class JobStatus:
     """The state of a boot: printed by `entrypoint status --json`, and the source of the metrics."""
 
@@ -105,7 +104,7 @@ class PeerTimes:
     why: messages.Sentence = ""  # why it is missing, as far as known
 
 
-@dataclass(frozen=True)
+@frozen
 class Recording:
     """The phases of this node until the end of its last attempt, and on worker-0 the times of the
     others."""
@@ -119,16 +118,16 @@ class Recording:
     began: Annotated[float, Range(0, 1e11)]  # its first phase, in seconds since 1970
 
 
-@dataclass(frozen=True)
+@frozen
 class RecordedProcess:
     """The entrypoint's process. Its number is meaningful only in its pid namespace."""
 
     pid: Number
-    started: Annotated[int, Range(0, 1 << 62)]  # clock ticks since the machine's boot (proc(5))
-    namespace: Annotated[int, Range(0, 1 << 62)]  # inode
+    started: messages.Size  # clock ticks since the machine's boot (proc(5))
+    namespace: messages.Size  # inode
 
 
-@dataclass(frozen=True)
+@frozen
 class Record:
     """The content of the file."""
 

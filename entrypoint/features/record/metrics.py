@@ -12,11 +12,12 @@ import contextlib
 import socket
 import socketserver
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 from entrypoint.base.phases import STATUSES, UNREACHABLE
+from entrypoint.base.tables import table
 from entrypoint.features.record.content import JobStatus
 
 _CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -26,25 +27,23 @@ _RETRY = 1.0  # seconds until it accepts again after this process had no free fi
 _ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 
 # Name -> help text. docs/how-to/observe.md has the same table.
-METRICS: Mapping[str, str] = {
-    "entrypoint_info": "Always 1; its labels say what this is.",
-    "entrypoint_nodes": "Nodes of the job.",
-    "entrypoint_node_up": (
-        "Whether this node reaches that node: 1, or 0 where it is missing or lost."
-    ),
-    "entrypoint_phase": "1 for the phase that this node is in, 0 for all others.",
-    "entrypoint_phase_seconds": "How long a node has been in its phase, in seconds.",
-    "entrypoint_heartbeat_age_seconds": "Seconds since another node was last heard.",
-    "entrypoint_ranks": (
-        "Ranks, or programs, that a node has started, by whether they run or have ended."
-    ),
-    "entrypoint_idle_seconds": "Seconds since a rank of a node printed something.",
-    "entrypoint_up_seconds": "Seconds since this attempt of the boot began.",
-    "entrypoint_boot_seconds": "Seconds from then until the ranks of this node ran.",
-    "entrypoint_attempt": "The attempt that this is: 1, and one more for each restart.",
-    "entrypoint_log_lines_lost_total": "Lines of the toolkit that nobody could read.",
-    "entrypoint_exit_status": "The job's exit status, once it is known.",
-}
+METRICS = table("""
+    entrypoint_info                  | Always 1; its labels say what this is.
+    entrypoint_nodes                 | Nodes of the job.
+    entrypoint_node_up               | Whether this node reaches that node: 1, or 0 where it is \
+        missing or lost.
+    entrypoint_phase                 | 1 for the phase that this node is in, 0 for all others.
+    entrypoint_phase_seconds         | How long a node has been in its phase, in seconds.
+    entrypoint_heartbeat_age_seconds | Seconds since another node was last heard.
+    entrypoint_ranks                 | Ranks, or programs, that a node has started, by whether \
+        they run or have ended.
+    entrypoint_idle_seconds          | Seconds since a rank of a node printed something.
+    entrypoint_up_seconds            | Seconds since this attempt of the boot began.
+    entrypoint_boot_seconds          | Seconds from then until the ranks of this node ran.
+    entrypoint_attempt               | The attempt that this is: 1, and one more for each restart.
+    entrypoint_log_lines_lost_total  | Lines of the toolkit that nobody could read.
+    entrypoint_exit_status           | The job's exit status, once it is known.
+""")
 
 
 def text(status: JobStatus, lost_lines: int) -> str:

@@ -8,8 +8,9 @@ from typing import Any
 
 from entrypoint.base.phases import DNS, MEANING, Phase, Span
 from entrypoint.base.render import render
+from entrypoint.base.tables import table
 from entrypoint.base.text import duration
-from entrypoint.base.values import dataclass
+from entrypoint.base.values import frozen
 from entrypoint.features.record.timeline import Bar, Timeline, notes, sentences
 from entrypoint.output.lines import stamp
 
@@ -21,20 +22,20 @@ _SPANS = 40  # rows of peers and ranks that the page has for one node
 
 # Colour, and the phases that have it: six that people see as different who do not see all colours
 # (Okabe and Ito, "Color Universal Design", 2008).
-_KINDS = {
-    "start": "CONTAINER FACTS HOOKS CHECKS EARLIER",
-    "sshd": "KEYS SSHD",
-    "call": "ROLL_CALL INQUIRY WAITING SPARE",
-    "launch": "FILES LAUNCHING OUTPUT",
-    "run": "RUNNING",
-    "end": "ENDING RELEASED",
-}
+_KINDS = table("""
+    start  | CONTAINER FACTS HOOKS CHECKS EARLIER
+    sshd   | KEYS SSHD
+    call   | ROLL_CALL INQUIRY WAITING SPARE
+    launch | FILES LAUNCHING OUTPUT
+    run    | RUNNING
+    end    | ENDING RELEASED
+""")
 _KIND_OF = {Phase[name].timeline: kind for kind, names in _KINDS.items() for name in names.split()}
 _KIND_OF[DNS] = "sshd"
 _MEANING = {**MEANING, DNS: "of a peer: until its name had an address"}
 
 
-@dataclass(frozen=True)
+@frozen
 class Axis:
     """Maps seconds to per cent of the width. The time from `cut` to `on` is drawn shorter; both are
     `whole` for none."""

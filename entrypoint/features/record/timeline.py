@@ -15,7 +15,7 @@ from typing import Any
 
 from entrypoint.base.phases import DNS, MEANING, Phase, Span
 from entrypoint.base.text import columns, duration, escaped
-from entrypoint.base.values import dataclass
+from entrypoint.base.values import frozen
 from entrypoint.base.wire import Invalid
 from entrypoint.features.record.content import PeerTimes, Record, Recording, Row
 
@@ -27,7 +27,7 @@ _LAST = ("reported", "released")
 _BEFORE = tuple(MEANING)[: tuple(MEANING).index(Phase.ROLL_CALL.timeline)]
 
 
-@dataclass(frozen=True)
+@frozen
 class Bar:
     """One node. `phases` are its own, without a gap; `spans` those of its peers and ranks; `note`:
     missing parts.
@@ -57,7 +57,7 @@ class Bar:
         return {name: sums[name] for name in MEANING if name in sums}
 
 
-@dataclass(frozen=True)
+@frozen
 class Timeline:
     """The job's nodes, in seconds since the first of them began. `last`: the one that came last,
     None for one node. `began`: that moment in seconds since 1970, by this node's clock. `outcome`:
@@ -82,7 +82,7 @@ class Timeline:
 # One axis
 
 
-@dataclass(frozen=True)
+@frozen
 class ClockShift:
     """The shift of a node's clock: `first` at the time `since`, `last` at `until`, linear in
     between."""

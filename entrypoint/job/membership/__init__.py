@@ -20,7 +20,8 @@ Who decides, and when
     Go       if all nodes are there; or enough, and the others had their time. `Quorum.choose` then
              fills the places.
 
-    After the start it asks `Participants` for each event:
+    After the start it asks `Participants` for each event; `End` is an outcome, by which the attempt
+    ends:
 
                             Fixed               Spares                    Elastic
     a node is lost          End                 End; a spare replaces it  GoOn if enough are left,
@@ -47,7 +48,7 @@ Whose end counts
 
 from __future__ import annotations
 
-from entrypoint.base.values import dataclass
+from entrypoint.base.values import frozen
 from entrypoint.job.membership.participants import (
     ElasticParticipants,
     Participants,
@@ -59,7 +60,7 @@ from entrypoint.job.membership.team import Team
 from entrypoint.job.state import JobState
 
 
-@dataclass(frozen=True)
+@frozen
 class Membership:
     """The nodes of one attempt, as its leader knows them, by the policy of the job."""
 

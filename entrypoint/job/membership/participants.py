@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from entrypoint.base.model import NodeReport, Outcome
 from entrypoint.base.phases import Phase
 from entrypoint.base.text import count
-from entrypoint.base.values import dataclass, replace
+from entrypoint.base.values import frozen, replace
 from entrypoint.job.failure import TERMINATED, left, lost, unhealthy
 from entrypoint.job.membership.quorum import Refuse
 from entrypoint.job.membership.roster import Roster
@@ -22,25 +22,18 @@ _EARLY = 60.0
 _NEEDED = (Phase.KEYS, Phase.SSHD, Phase.ROLL_CALL)
 
 
-@dataclass(frozen=True)
+@frozen
 class GoOn:
     """The attempt goes on without a node, with so many."""
 
     left: int
 
 
-@dataclass(frozen=True)
+@frozen
 class TakeIn:
     """A node that comes late is one of the others; `words` say as what."""
 
     words: str
-
-
-@dataclass(frozen=True)
-class End:
-    """The attempt ends with this outcome."""
-
-    outcome: Outcome
 
 
 class Participants:
@@ -85,11 +78,11 @@ class Participants:
         """A program has failed."""
         self._has_failed = True
 
-    def lose(self, node: int, outcome: Outcome, is_own: bool, now: float) -> GoOn | End:
-        """A node is lost after the roll call, which would end the attempt with this outcome.
+    def lose(self, node: int, outcome: Outcome, is_own: bool, now: float) -> GoOn | Outcome:
+        """A node is lost after the roll call. Return the outcome if the attempt ends by that.
         `is_own`: this node was suspended, which is not held against the other."""
         self._roster.lose(node, "" if is_own else outcome.reason, now)
-        return self.leave(node) if self._can_do_without(node) else End(outcome)
+        return self.leave(node) if self._can_do_without(node) else outcome
 
     def leave(self, node: int) -> GoOn:
         """A node is gone, and the others go on."""
@@ -111,7 +104,7 @@ class Participants:
         """A node answers after the roll call."""
         return None
 
-    def fail_late(self, node: int, problem: str) -> End | None:
+    def fail_late(self, node: int, problem: str) -> Outcome | None:
         """A node has not passed its gate, which was not awaited, and starts nothing."""
         return None
 
@@ -179,7 +172,7 @@ class SpareParticipants(Participants):
         waits = f"cannot work: {not_ready.reason}" if not_ready else "waits as a spare"
         return TakeIn(f"is here, and {waits}")
 
-    def fail_late(self, node: int, problem: str) -> End | None:
+    def fail_late(self, node: int, problem: str) -> Outcome | None:
         """If it works, a spare may take its place in the next attempt."""
         state, roster = self._state, self._roster
         is_last = state.history.attempt >= state.history.attempts(state.spec.restarts.most)
@@ -188,7 +181,7 @@ class SpareParticipants(Participants):
             return None
         reason = unhealthy(problem).reason
         roster.replace_next(node, reason)
-        return End(replace(lost(state.topology.name(node), reason), cause=None))
+        return replace(lost(state.topology.name(node), reason), cause=None)
 
     def conclude(self, outcome: Outcome) -> Outcome:
         topology, roster = self._state.topology, self._roster

@@ -10,7 +10,7 @@ from itertools import takewhile
 from entrypoint.base.errors import UnavailableError
 from entrypoint.base.model import Members, Node, NodeReport, Outcome
 from entrypoint.base.text import named
-from entrypoint.base.values import dataclass
+from entrypoint.base.values import frozen
 from entrypoint.job.failure import not_ready
 from entrypoint.job.membership.roster import Roster
 from entrypoint.job.messages import RUNS
@@ -21,7 +21,7 @@ GATE_MARGIN = 10.0  # seconds after a gate's own limits until its result is not 
 _LOOK_AGAIN = 2.0  # seconds for a node that is lost after the time to come back
 
 
-@dataclass(frozen=True)
+@frozen
 class Wait:
     """Ask again when something changes, and at this time (seconds). `why`: to be logged once."""
 
@@ -29,14 +29,14 @@ class Wait:
     why: str = ""
 
 
-@dataclass(frozen=True)
+@frozen
 class Go:
     """The attempt starts. `lines` are to be logged."""
 
     lines: Sequence[str] = ()
 
 
-@dataclass(frozen=True)
+@frozen
 class Refuse:
     """Nothing starts: the attempt, or this node's part in it, ends with this outcome."""
 

@@ -9,7 +9,7 @@ from entrypoint.base.cause import REASON, Exclusion
 from entrypoint.base.errors import HostError
 from entrypoint.base.model import Outcome, Topology
 from entrypoint.base.text import count, one_line
-from entrypoint.base.values import dataclass, field, replace
+from entrypoint.base.values import field, frozen, replace
 from entrypoint.job.messages import EXCLUDED
 
 FAULTS = 2  # failures to blame on a node that never works again
@@ -24,7 +24,7 @@ def without_leader(topology: Topology) -> str:
     return why if topology.spares else ""
 
 
-@dataclass(frozen=True)
+@frozen
 class Team:
     """The nodes that work, in the order of the places that they have in the job; what is held
     against nodes, carried from one attempt to the next; and who was there when the last one ended.

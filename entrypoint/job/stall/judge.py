@@ -15,7 +15,7 @@ from itertools import islice
 from typing import Literal
 
 from entrypoint.base.text import count, one_line, some, spans
-from entrypoint.base.values import dataclass
+from entrypoint.base.values import frozen
 from entrypoint.job.stacks import Frame, ProcessStack
 from entrypoint.job.stall.steps import NodeName
 
@@ -50,7 +50,7 @@ _COMMUNICATION = tuple(_PATHS.split())
 Kind = Literal["waits", "works", "suspended", "left", "ended", "unknown"]
 
 
-@dataclass(frozen=True)
+@frozen
 class RankPosition:
     """The position of one process, in words, and the key by which it equals another's."""
 
@@ -59,11 +59,12 @@ class RankPosition:
     words: str  # "in all_reduce, train.py:88"
 
 
-@dataclass(frozen=True)
+@frozen
 class StackedRank:
-    """One rank's own process, its children, and its node."""
+    """One rank's own process, its children, and its node, with its name."""
 
     node: int
+    node_name: str
     stack: ProcessStack
     children: tuple[ProcessStack, ...]
     position: RankPosition
@@ -72,7 +73,7 @@ class StackedRank:
 Ranks = Sequence[StackedRank]
 
 
-@dataclass(frozen=True)
+@frozen
 class HangReport:
     """The report: lines for people, the first of which says it all. `blamed`: who hangs, or "";
     `nodes`: where they run."""
@@ -89,18 +90,18 @@ def judge(
 ) -> HangReport:
     """Return the verdict on these stacks of each node; `host` names a node. `silent` are nodes that
     have shown nothing."""
-    ranks = _ranks(stacks)
+    ranks = _ranks(stacks, host)
     groups = _groups(ranks)
     running = [group for group in groups if group[0].position.kind not in _OVER]
     blamed = _blamed(groups, running)
-    head = _head(groups if blamed else running or groups, blamed, host)
+    head = _head(groups if blamed else running or groups, blamed)
     lines = [head]
-    lines += _details(groups, blamed, host)
-    lines += _operations(ranks, host)
+    lines += _details(groups, blamed)
+    lines += _operations(ranks)
     if missing := [host(node) for node in silent]:
         lines.append(f"no stacks from {some(missing, 4)}")
     lines += _notes(ranks)
-    guilty = "; ".join(_named(rank, host) for rank in blamed[:_NAMED])
+    guilty = "; ".join(_named(rank) for rank in blamed[:_NAMED])
     nodes = frozenset(rank.node for rank in blamed)
     return HangReport(tuple(lines[:LINES]), one_line(guilty, _SENTENCE), nodes)
 
@@ -158,7 +159,7 @@ def _short(frame: Frame) -> str:
     return f"{frame.file.rpartition('/')[2]}:{frame.line}"
 
 
-def _ranks(stacks: Mapping[int, Sequence[ProcessStack]]) -> list[StackedRank]:
+def _ranks(stacks: Mapping[int, Sequence[ProcessStack]], host: NodeName) -> list[StackedRank]:
     ranks = []
     for node, processes in sorted(stacks.items()):
         for stack in processes:
@@ -168,7 +169,7 @@ def _ranks(stacks: Mapping[int, Sequence[ProcessStack]]) -> list[StackedRank]:
                     for child in processes
                     if child.is_child and (child.rank, child.what) == (stack.rank, stack.what)
                 )
-                ranks.append(StackedRank(node, stack, children, position(stack)))
+                ranks.append(StackedRank(node, host(node), stack, children, position(stack)))
     return sorted(ranks, key=lambda rank: (rank.stack.rank, rank.node))
 
 
@@ -217,18 +218,14 @@ def _blamed(groups: Sequence[Ranks], running: Sequence[Ranks]) -> list[StackedRa
 # In words
 
 
-def _head(
-    groups: Sequence[Ranks],
-    blamed: Ranks,
-    host: NodeName,
-) -> str:
+def _head(groups: Sequence[Ranks], blamed: Ranks) -> str:
     if not groups:
         return "no rank runs"
     total = sum(map(len, groups))
     guilty = {id(rank) for rank in blamed}
     others = [_of_many(group, total) for group in groups if id(group[0]) not in guilty]
     if blamed:
-        parts = [*others[:1], *(_named(rank, host) for rank in blamed[:_NAMED])]
+        parts = [*others[:1], *(_named(rank) for rank in blamed[:_NAMED])]
         if len(blamed) > _NAMED:
             parts.append(f"and {count(len(blamed) - _NAMED, 'other rank')}")
         return one_line("; ".join(parts), _SENTENCE)
@@ -268,8 +265,8 @@ def _plural(words: str) -> str:
     return f"{plurals.get(verb, verb)} {rest}".rstrip()
 
 
-def _named(rank: StackedRank, host: NodeName) -> str:
-    text = f"{rank.stack.what} on {host(rank.node)} {rank.position.words}"
+def _named(rank: StackedRank) -> str:
+    text = f"{rank.stack.what} on {rank.node_name} {rank.position.words}"
     children = [child for child in rank.children if _is_stuck(child)]
     if children and rank.position.kind != "waits":
         child = children[0]
@@ -285,18 +282,14 @@ def _is_stuck(child: ProcessStack) -> bool:
     return any(not frame.library for frame in child.frames)
 
 
-def _details(
-    groups: Sequence[Ranks],
-    blamed: Ranks,
-    host: NodeName,
-) -> list[str]:
+def _details(groups: Sequence[Ranks], blamed: Ranks) -> list[str]:
     """Return a line for each group, those to blame first, with the stacks of some."""
     lines = []
     shown = 0
     guilty = {id(rank) for rank in blamed}
     ordered = sorted(groups, key=lambda group: id(group[0]) not in guilty)
     for group in ordered[:_GROUPS]:
-        lines.append(f"  {_who(group, host)}: {_words(group)}")
+        lines.append(f"  {_who(group)}: {_words(group)}")
         if shown < _EXAMPLES and group[0].stack.frames:
             shown += 1
             lines += _stack(group[0].stack)
@@ -317,19 +310,19 @@ def _stack(stack: ProcessStack) -> list[str]:
     ]
 
 
-def _operations(ranks: Ranks, host: NodeName) -> list[str]:
+def _operations(ranks: Ranks) -> list[str]:
     """Return the operation that the ranks have come to, those of few ranks first."""
     recorded = (rank for rank in ranks if rank.stack.operation)
     groups = _grouped(recorded, lambda rank: rank.stack.operation)
     return [
-        f"  torch's flight recorder: {_who(group, host)}: {group[0].stack.operation}"
+        f"  torch's flight recorder: {_who(group)}: {group[0].stack.operation}"
         for group in sorted(groups, key=len)[:_OPERATIONS]
     ]
 
 
-def _who(group: Ranks, host: NodeName) -> str:
+def _who(group: Ranks) -> str:
     if len(group) <= _NAMED:
-        return ", ".join(f"{rank.stack.what} on {host(rank.node)}" for rank in group)
+        return ", ".join(f"{rank.stack.what} on {rank.node_name}" for rank in group)
     numbers = [rank.stack.rank for rank in group if rank.stack.rank >= 0]
     return (
         f"{count(len(group), 'rank')} ({some(spans(sorted({*numbers})), _SPANS)})"

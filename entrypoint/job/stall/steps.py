@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from entrypoint.base.text import count, duration
-from entrypoint.base.values import dataclass
+from entrypoint.base.values import frozen
 
 NodeName = Callable[[int], str]
 
@@ -13,7 +13,7 @@ _NAMED = 4  # ranks that are named
 _LATER = 0.1  # of the limit: ranks whose last lines are closer have stopped together
 
 
-@dataclass(frozen=True)
+@frozen
 class _Step:
     number: int
     when: float  # when it was printed, by the leader's clock

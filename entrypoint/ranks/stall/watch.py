@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from entrypoint.base.model import Facts, Plan
 from entrypoint.base.text import one_line
-from entrypoint.base.values import dataclass, replace
+from entrypoint.base.values import frozen, replace
 from entrypoint.job.messages import STEPS, RankStacks, Steps
 from entrypoint.job.stacks import PROCESSES, Frame, ProcessStack
 from entrypoint.output import steps
@@ -24,7 +24,7 @@ _CHILDREN = 16  # processes of one rank that are read, besides its own
 _HELPERS = ("resource_tracker", "torch/_inductor/compile_worker", "semaphore_tracker")
 
 
-@dataclass(frozen=True)
+@frozen
 class WatchedRank:
     """A rank or program of this node: the number by which it is kept, the rank, its name, and its
     pid, 0 if it has ended."""

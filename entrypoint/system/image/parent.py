@@ -16,7 +16,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 
-from entrypoint.base.values import dataclass
+from entrypoint.base.values import frozen
 from entrypoint.system import proc, process
 from entrypoint.system.prctl import PDEATHSIG, prctl
 
@@ -30,7 +30,7 @@ _LONG = 3600.0  # seconds to wait for a signal afterwards
 _ANSWER = 60.0  # seconds within which a parent that is there answers
 
 
-@dataclass(frozen=True)
+@frozen
 class StartResult:
     """The result of the image's own start."""
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 
 from entrypoint.base.errors import ConfigError
 from entrypoint.base.text import Log
-from entrypoint.base.values import dataclass
+from entrypoint.base.values import frozen
 from entrypoint.system import process
 
 RECORD = "/etc/entrypoint/image.json"  # also in cli/__init__.py, which imports nothing
@@ -31,7 +31,7 @@ _OFF = ("no", "done")
 _OF_SHELLS = {"_", "PS1", "PWD", "OLDPWD", "SHLVL", "MAIL", "LS_COLORS", VARIABLE}
 
 
-@dataclass(frozen=True)
+@frozen
 class ImageStart:
     """The image's own way to start programs."""
 

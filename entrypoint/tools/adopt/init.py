@@ -17,7 +17,7 @@ import yaml
 from entrypoint.base.model import Topology
 from entrypoint.base.secret import masked_words
 from entrypoint.base.text import brief, count, one_line, some
-from entrypoint.base.values import dataclass
+from entrypoint.base.values import frozen
 from entrypoint.spec import JobSpec, fields, left_out, set_fields
 from entrypoint.system.files import read
 
@@ -34,7 +34,7 @@ def _table() -> dict[str, Any]:
     return data
 
 
-@dataclass(frozen=True)
+@frozen
 class Setting:
     """One field with its value, and what is said about it."""
 

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from entrypoint.base.errors import ConfigError
 from entrypoint.base.tables import rows
-from entrypoint.base.values import dataclass
+from entrypoint.base.values import frozen
 
 _LABEL = 63  # characters that DNS allows
 
 
-@dataclass(frozen=True)
+@frozen
 class Kind:
     """One form of a job."""
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from entrypoint.base.errors import ConfigError, UsageError
-from entrypoint.base.values import dataclass
+from entrypoint.base.values import frozen
 from entrypoint.spec import JobSpec, given, paths_in_file
 
 DEFAULT = ("image", "nodes", "resource")
@@ -18,7 +18,7 @@ RESTARTS = 3  # of the whole job
 _OWN_PATHS = ("/run/secrets/entrypoint", "/etc/entrypoint/job", "/job", "/tmp", "/dev/shm")
 
 
-@dataclass(frozen=True)
+@frozen
 class Mount:
     """Storage in each container, such as for checkpoints."""
 
@@ -30,7 +30,7 @@ class Mount:
         return f"{self.source}:{self.path}{':ro' * self.read_only}"
 
 
-@dataclass(frozen=True)
+@frozen
 class Options:
     """Options from the command line of `entrypoint deploy`, by the names of their flags, and the
     spec's file."""
@@ -51,7 +51,7 @@ class Options:
     mount: Sequence[Mount] = ()
 
 
-def settings(spec: JobSpec, variables: Mapping[str, str]) -> dict[str, str]:
+def settings(spec: JobSpec, variables: dict[str, str]) -> dict[str, str]:
     """Return the variables of every container: the target's, then settings from flags and variables
     of this command.
 
@@ -62,11 +62,7 @@ def settings(spec: JobSpec, variables: Mapping[str, str]) -> dict[str, str]:
         raise UsageError(
             "EP803 every container gets an index of its own", detail, "leave the flag out"
         )
-    return {
-        **variables,
-        **given(spec)[0],
-        **variables,
-    }
+    return variables | given(spec)[0] | variables
 
 
 def number_of_nodes(spec: JobSpec, options: Options, system: str = "") -> int:

@@ -9,6 +9,7 @@ import signal
 from collections.abc import Coroutine, Mapping, Sequence
 
 from entrypoint.base.text import Log, count, duration
+from entrypoint.base.values import dataclass
 from entrypoint.output.mux import Merge
 from entrypoint.system import children, proc, process
 from entrypoint.system.signals import Signals
@@ -19,27 +20,22 @@ _FORCED = 5.0  # seconds from the second signal until remaining processes are ki
 _GONE = 10.0  # seconds for killed processes to be gone
 
 
+@dataclass
 class LocalCluster:
     """All nodes of a run, which start with the same command, each in its environment."""
 
-    def __init__(
-        self,
-        argv: Sequence[str],
-        envs: Sequence[Mapping[str, str]],
-        faults: Sequence[Fault],
-        signals: Signals,
-        log: Log,
-    ) -> None:
-        self._argv = argv
-        self._envs = envs
-        self._faults = faults
-        self._log = log
-        self._signals = signals
+    _argv: Sequence[str]
+    _envs: Sequence[Mapping[str, str]]
+    _faults: Sequence[Fault]
+    _signals: Signals
+    _log: Log
+
+    def __post_init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._merge = Merge()
         self._running: dict[int, asyncio.subprocess.Process] = {}
         self._ended: dict[int, int] = {}  # node -> status
-        self._pending = list(faults)  # faults that are still to be injected
+        self._pending = list(self._faults)  # faults that are still to be injected
         self._causes: dict[int, str] = {}  # node -> the fault that ended it
         self._frozen: dict[int, float | None] = {}  # node -> when it continues, None for never
         self._returning: set[int] = set()  # killed nodes that are to start again

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from entrypoint.base.errors import UsageError
 from entrypoint.base.tables import table
-from entrypoint.base.values import dataclass
+from entrypoint.base.values import frozen
 
 KINDS = table("""
     kill   | kill a node and all its processes (SIGKILL), as if its host were lost; with a second \
@@ -29,7 +29,7 @@ _FAULT = re.compile(rf"worker-([0-9]{{1,4}})@{_TIME}(?:\+{_TIME})?")
 _HINT = "write NODE@TIME, such as worker-1@5s; times are like 500ms, 5s, 2m"
 
 
-@dataclass(frozen=True)
+@frozen
 class Fault:
     """One fault. `at` is in seconds after the start, and so is `ends`, when a frozen node continues
     or a killed one starts again."""

@@ -8,7 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 
-from entrypoint.base.values import dataclass
+from entrypoint.base.values import frozen
 from entrypoint.features.health import cards
 from entrypoint.features.health.probe import Fields, Findings, Inputs, NodeView, Probe
 from entrypoint.features.health.probes.image import Libraries
@@ -20,7 +20,7 @@ CANN_VERSION = re.compile(r"(?im)^version=(\S+)|\[(\d[\w.]*)\]")
 _CANN = ("latest/version.cfg", "latest/compiler/version.info", "latest/runtime/version.info")
 
 
-@dataclass(frozen=True)
+@frozen
 class Accelerators(Probe):
     """Those that a process here can use, by their device files; what the driver's own tool says,
     if this image has one; and the versions of CANN."""

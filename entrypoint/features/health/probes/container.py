@@ -7,7 +7,7 @@ import os
 import resource
 
 from entrypoint.base.text import size
-from entrypoint.base.values import dataclass
+from entrypoint.base.values import frozen
 from entrypoint.features.health.probe import Fields, Findings, Inputs, NodeView, Probe
 from entrypoint.features.health.probes.accelerators import Accelerators
 from entrypoint.features.health.reading import Decimal, Number, Rows, String
@@ -19,7 +19,7 @@ _MEMORY_RANK = 512 << 20  # bytes: a Python with torch, before it has read any d
 _THREADS_RANK = 64  # of torch, NCCL and data loaders
 
 
-@dataclass(frozen=True)
+@frozen
 class SharedMemory(Probe):
     """Bytes of /dev/shm."""
 
@@ -43,7 +43,7 @@ class SharedMemory(Probe):
             yield limits.shared_memory(view.node.slots, devices, **vars(self))
 
 
-@dataclass(frozen=True)
+@frozen
 class LockedMemory(Probe):
     """The limit on it, in bytes, -1 for none; whether this process may lock without regard to it;
     and the device files in /dev/infiniband, for which it matters."""
@@ -66,7 +66,7 @@ class LockedMemory(Probe):
             yield limits.locked_memory(self.memlock, self.may_lock, self.rdma_files)
 
 
-@dataclass(frozen=True)
+@frozen
 class Limits(Probe):
     """Limits of this process and its cgroup, -1 for none: file handles that may be open, processes
     and threads."""
@@ -109,7 +109,7 @@ class Limits(Probe):
             yield self.finding(level, "pids", seen, need=need)
 
 
-@dataclass(frozen=True)
+@frozen
 class Cpus(Probe):
     """CPUs that this process may run on, and the cgroup's limit on how many at a time. Too few make
     a job slow, and fail no boot."""
@@ -137,7 +137,7 @@ class Cpus(Probe):
         yield self.finding("warning" if usable < slots else "ok", "cpus", seen, slots=slots)
 
 
-@dataclass(frozen=True)
+@frozen
 class Memory(Probe):
     """Bytes that can still be taken, of the machine and of the cgroup, whose page cache gives way;
     and the cgroup's limit."""
@@ -170,7 +170,7 @@ class Memory(Probe):
         yield self.finding(level, "memory", seen, need=size(need))
 
 
-@dataclass(frozen=True)
+@frozen
 class Disk:
     """A folder that the job writes to."""
 
@@ -181,7 +181,7 @@ class Disk:
     problem: String = ""
 
 
-@dataclass(frozen=True)
+@frozen
 class Disks(Probe):
     """The file systems that the job writes to: the room of each, or why it cannot be written. A run
     directory that cannot be used is refused; there is no second line about that path."""

@@ -14,7 +14,7 @@ from entrypoint.base.errors import message_parts
 from entrypoint.base.render import TEMPLATES
 from entrypoint.base.secret import hides, masked
 from entrypoint.base.tables import table
-from entrypoint.base.values import dataclass
+from entrypoint.base.values import frozen
 from entrypoint.features.health.probe import Fields, Findings, Inputs, NodeView, Probe
 from entrypoint.features.health.reading import Decimal, Named, Number, Rows, String, Strings
 from entrypoint.plan import environment
@@ -57,7 +57,7 @@ _VERSION = re.compile(r"(?<!\d)\d+\.\d")
 _OLD_MPICH = re.compile(r"MPICH ([0-3]|4\.[01])\b.*ucx")
 
 
-@dataclass(frozen=True)
+@frozen
 class Job(Probe):
     """The settings of the job, less what may differ between nodes, and no secret; and which
     variable told what of the job."""
@@ -113,7 +113,7 @@ class Job(Probe):
         return {"platform": self.platform, **settings}
 
 
-@dataclass(frozen=True)
+@frozen
 class Image(Probe):
     """The contents of this image: the distribution, the kernel below, and a digest of the installed
     packages: another image has another one."""
@@ -159,7 +159,7 @@ class Image(Probe):
         return {"image": image, "architecture": self.machine}
 
 
-@dataclass(frozen=True)
+@frozen
 class Refusal:
     """A reason for which `run` would end on this node."""
 
@@ -167,7 +167,7 @@ class Refusal:
     reason: String = ""
 
 
-@dataclass(frozen=True)
+@frozen
 class Refused(Probe):
     """The reasons for which `run` would end, and the probes without an answer."""
 
@@ -194,7 +194,7 @@ class Refused(Probe):
             yield self.finding("warning", "unseen", row.value, name=row.name)
 
 
-@dataclass(frozen=True)
+@frozen
 class InstalledProgram:
     """A program of the image."""
 
@@ -204,7 +204,7 @@ class InstalledProgram:
     problem: String = ""  # why it says no version
 
 
-@dataclass(frozen=True)
+@frozen
 class Programs(Probe):
     """sshd, ssh and launcher hydra's mpiexec with their versions, and mpirun, which was asked at
     the start; Python is found by its libraries."""
@@ -255,7 +255,7 @@ class Programs(Probe):
             level, key = ("warning", "program/problem") if program.problem else ("ok", "program")
             yield self.finding(level, key, seen, name=program.name)
         version = self.version("mpiexec.hydra")
-        if len(view.plan.topology.nodes) > 1 and _OLD_MPICH.match(version):
+        if view.plan.topology.has_peers and _OLD_MPICH.match(version):
             yield self.finding("warning", "mpich", version)
 
     def alike(self, view: NodeView) -> Mapping[str, str]:
@@ -277,7 +277,7 @@ def version_in(text: str) -> str:
     return next((line.strip() for line in text.splitlines() if _VERSION.search(line)), "")
 
 
-@dataclass(frozen=True)
+@frozen
 class Libraries(Probe):
     """The libraries of the Python that runs the program: torch, Horovod and others."""
 

@@ -14,7 +14,7 @@ from statistics import median
 
 from entrypoint.base.model import Topology
 from entrypoint.base.text import digits
-from entrypoint.base.values import dataclass
+from entrypoint.base.values import frozen
 from entrypoint.features.health.probe import Fields, Findings, Inputs, NodeView, Probe
 from entrypoint.features.health.probes.container import LockedMemory
 from entrypoint.features.health.reading import Named, Number, Rows, String, Strings
@@ -31,7 +31,7 @@ _AGAIN = 0.5  # seconds until a name that has no address yet is asked for once m
 _ROUND_TRIP = 0.01  # seconds: between two sites of one region it is 1 to 3 ms
 
 
-@dataclass(frozen=True)
+@frozen
 class Link:
     """An address of a network interface that is up."""
 
@@ -48,7 +48,7 @@ class Link:
         return f"{self.name} {self.address}{details}"
 
 
-@dataclass(frozen=True)
+@frozen
 class Interfaces(Probe):
     """Network interfaces that are up, with MTU and speed as the kernel has them; or that there is
     none but loopback."""
@@ -87,7 +87,7 @@ class Interfaces(Probe):
         return {"mtu": next((f"{mtu:g}" for mtu in mtus), "")}
 
 
-@dataclass(frozen=True)
+@frozen
 class Port:
     """A port of an InfiniBand or RoCE device."""
 
@@ -103,7 +103,7 @@ class Port:
         return "active" in self.state.lower()
 
 
-@dataclass(frozen=True)
+@frozen
 class Rdma(Probe):
     """Ports of InfiniBand and RoCE devices (Linux, sysfs-class-infiniband)."""
 
@@ -143,7 +143,7 @@ class Rdma(Probe):
         return {"rdma": str(sum(port.is_active for port in self.ports))}
 
 
-@dataclass(frozen=True)
+@frozen
 class Name:
     """A node's name, and the addresses that it has here."""
 
@@ -152,7 +152,7 @@ class Name:
     problem: String = ""
 
 
-@dataclass(frozen=True)
+@frozen
 class Names(Probe):
     """The addresses of nodes' names, and of this container's own host name; and the names that
     addresses of this node lead back to."""
@@ -180,7 +180,7 @@ class Names(Probe):
 
     @classmethod
     def readings(cls, inputs: Inputs) -> dict[str, Callable[[], Fields]]:
-        own, until = inputs.facts.hostname, time.monotonic() + inputs.patience
+        own, until = inputs.facts.hostname, time.monotonic() + inputs.limit
         return {
             f"own name {own}": lambda: {"own": _name(own)},
             **{
@@ -294,7 +294,7 @@ def _asked(topology: Topology) -> list[str]:
     nodes = topology.nodes
     turned = (nodes[0], *nodes[topology.me :], *nodes[: topology.me])
     names = dict.fromkeys(node.host for node in turned[: _NAMES + 1] if not node.address)
-    return list(names) if len(nodes) > 1 else []
+    return list(names) if topology.has_peers else []
 
 
 def _lookup(host: str, until: float) -> Fields:
@@ -322,7 +322,7 @@ def _reverse(address: str) -> Fields:
 
 def _has_peers(view: NodeView) -> bool:
     """Return whether other containers have to reach this node."""
-    return len(view.plan.topology.nodes) > 1 and not _is_loopback(view.node.address or "")
+    return view.plan.topology.has_peers and not _is_loopback(view.node.address or "")
 
 
 def _is_loopback(*addresses: str) -> bool:
