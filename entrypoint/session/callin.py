@@ -31,6 +31,7 @@ from entrypoint.system.files import RunDir
 from entrypoint.system.keys import Keys
 
 _REASON = 300  # characters of what ssh prints
+_TAKEN = b"\n"  # no message: tells a caller that its call has arrived
 
 
 class Desk:
@@ -90,6 +91,7 @@ class Desk:
         self._callers[session] = place
         self.changed(len(self._callers))
         if len(self._callers) < len(self._topology.nodes) - 1:
+            session.send(_TAKEN)
             return
         ordered = places([own, *self._callers.values()])
         self.hosts = tuple(
@@ -154,6 +156,9 @@ class Phone:
     """A worker's side: calls worker-0 by the ssh client, a process that ends after each call, so
     that no client stays in memory."""
 
+    # Called when worker-0 has taken the call, and cannot answer it yet.
+    reached: Callable[[], None] = staticmethod(lambda: None)
+
     def __init__(self, spec: JobSpec, facts: Facts, topology: Topology, leader: Node) -> None:
         """`leader`: worker-0, with its address and port."""
         self._config = client_config(spec, topology, leader)
@@ -191,6 +196,7 @@ class Phone:
                 if arrived := intake.feed(data, time.monotonic()):
                     answer: CalledIn | Release = arrived[0]
                     return answer
+                self.reached()
         except Invalid as error:
             return f"it sent an invalid message: {error}"
         await process.wait()

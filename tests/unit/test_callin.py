@@ -26,10 +26,10 @@ class Session:
         self.name, self.caller, self.answers = name, caller, answers
 
     def send(self, line: bytes) -> None:
-        (answer,) = codec.Intake(codec.TO_CALLER, codec.TO_WORKER, 0.0).feed(line, 0.0)
-        is_list = isinstance(answer, CalledIn)
-        text = f"list {answer.index}" if is_list else answer.reason.split()[0]
-        self.answers.append(f"{self.name} {text}")
+        for answer in codec.Intake(codec.TO_CALLER, codec.TO_WORKER, 0.0).feed(line, 0.0):
+            is_list = isinstance(answer, CalledIn)
+            text = f"list {answer.index}" if is_list else answer.reason.split()[0]
+            self.answers.append(f"{self.name} {text}")
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
