@@ -126,8 +126,9 @@ class Desk:
             if rank == 0 or self.is_here(rank):
                 self._refuse(session, _two(known, place))
                 return
-            now = (known.name, place.address)
-            self.hosts = (*self.hosts[:rank], now, *self.hosts[rank + 1 :])
+            # a lost node may have had the address before: no two have one address in the list
+            moves = {place.address: known.address, known.address: place.address}
+            self.hosts = tuple((name, moves.get(at, at)) for name, at in self.hosts)
         session.send(codec.pack(CalledIn(self.hosts, rank)))
 
     def _refuse(self, session: Any, error: ConfigError) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
+from entrypoint.base.errors import ConfigError
 from entrypoint.job.messages import CalledIn, CallIn
 from entrypoint.plan import locate
 from entrypoint.session import codec
@@ -53,3 +54,9 @@ def test_the_desk(case: dict[str, Any]) -> None:
     assert answers == case.get("answers", answers)
     assert hosts == case.get("hosts", hosts)
     assert [reason.rpartition(" | ")[0] for reason in failed] == case.get("failed", [])
+
+
+def test_nodes_call_in_only_before_a_roll_call() -> None:
+    spec = load("nodes: 2\nhosts: call-in\nroll_call: none", "job.yaml", {}, {})
+    with pytest.raises(ConfigError, match="EP201 hosts is call-in, and roll_call is none"):
+        locate(spec, facts(ENV, hostname="gpu-0"))
