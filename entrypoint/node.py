@@ -345,7 +345,7 @@ class Loop:
             self._background(self._resolve(self._topology.nodes[rank]))
 
     def _call(self, action: actions.Call) -> None:
-        self._calls.call(self._gateway.located(self._topology.nodes[action.node]))
+        self._calls.call(self._topology.nodes[action.node])
 
     def _stop_calling(self, action: actions.StopCalling) -> None:
         if self._calls:
@@ -413,6 +413,7 @@ class Loop:
 
             topology, question = self._topology, _hello(self._spec, self._draft)
             self._calls = Caller(topology.nodes, topology.user, keys, question, self._callbacks)
+            self._calls.located = self._gateway.located
             report = self._offer_ports(report, question.leader)
             self._gateway.know(self._calls.has_session)
         elif self._topology.call_in:

@@ -13,8 +13,16 @@ TYPE_CHECKING = False  # importing it from `typing` is slow
 if TYPE_CHECKING:
     from collections.abc import Callable
     from dataclasses import dataclass, field, fields, is_dataclass, replace
-    from dataclasses import dataclass as frozen  # so mypy knows the fields, not that they stay
-    from typing import Any
+    from typing import Any, TypeVar
+
+    from typing_extensions import dataclass_transform
+
+    T = TypeVar("T")
+
+    @dataclass_transform(frozen_default=True, field_specifiers=(field,))
+    def frozen(made: type[T]) -> type[T]:
+        """Make a class one whose fields stay as they are."""
+        raise NotImplementedError
 else:
     _MISSING = object()
     _FIELDS = "__entrypoint_fields__"

@@ -40,6 +40,12 @@ def meeting(
     nodes = (spec.count or site.nodes) + spec.spares
     if not is_asked and (spec.hosts or site.hosts or spec.elastic or spec.roll_call == "none"):
         return None
+    if spec.roll_call == "none":
+        raise ConfigError(
+            f"EP201 hosts is {CALL_IN}, and roll_call is none",
+            "nodes call in by ssh, which a job without a roll call does not have",
+            "name all hosts, or leave roll_call out",
+        )
     index = site.index if spec.node_rank is None else spec.node_rank
     leader = asked.address or site.leader
     if index is None and leader and is_own(leader, facts):

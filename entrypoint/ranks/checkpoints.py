@@ -88,35 +88,55 @@ def look_at(path: str) -> Look:
     except OSError as error:
         return Look(problem=error.strerror or str(error))
     if not stat.S_ISDIR(found.st_mode):
-        return Look(dict([_entry(path, found)]), found.st_ctime_ns)
+        is_last = found.st_mtime_ns == _changed(os.path.dirname(path))
+        return Look(dict([_entry(path, found, is_last)]), found.st_ctime_ns)
     files: dict[tuple[str, int, int], bool] | None = {}
     latest = 0
-    for file, about in _files(path):
+    for file, about, is_last in _files(path):
         latest = max(latest, about.st_ctime_ns)  # nobody can set this one
         if files is not None:
-            files.update([_entry(file, about)])
+            files.update([_entry(file, about, is_last)])
             files = files if len(files) <= _MOST else None
     return Look(files, latest)
 
 
-def _entry(path: str, about: os.stat_result) -> tuple[tuple[str, int, int], bool]:
-    # Writing sets both times; renaming only the second one.
-    is_whole = about.st_ctime_ns > about.st_mtime_ns or 0 < about.st_size <= _STEP_FILE
-    return (path, about.st_mtime_ns, about.st_size), is_whole
+def _entry(path: str, about: os.stat_result, is_last: bool) -> tuple[tuple[str, int, int], bool]:
+    # Writing sets both times; renaming only the second one, and the folder's. The kernel's clock
+    # for them ticks every few ms: after a rename in the tick of the last write all are the same.
+    size = about.st_size
+    is_renamed = about.st_ctime_ns > about.st_mtime_ns or (is_last and size > 0)
+    is_whole = is_renamed or 0 < size <= _STEP_FILE
+    return (path, about.st_mtime_ns, size), is_whole
 
 
-def _files(folder: str) -> Iterator[tuple[str, os.stat_result]]:
-    """Yield all files below a folder. A folder's own time does not count: it changes, too, if
-    something is removed."""
+def _changed(folder: str) -> int:
+    """Return when a file of this folder was made, renamed or removed (ns); 0 if that cannot be
+    seen."""
+    with suppress(OSError):
+        return os.stat(folder or ".").st_mtime_ns
+    return 0
+
+
+def _files(folder: str) -> Iterator[tuple[str, os.stat_result, bool]]:
+    """Yield all files below a folder, and once more, with True, one that alone was last written
+    when its folder was last changed: if another follows, half of a checkpoint may be there. A
+    folder's own time does not count: it changes, too, if something is removed."""
     folders = [folder]
     while folders:
-        with suppress(OSError), os.scandir(folders.pop()) as entries:
+        with suppress(OSError), os.scandir(folder := folders.pop()) as entries:
+            changed = _changed(folder)
+            latest: list[tuple[str, os.stat_result]] = []
             for entry in entries:
                 with suppress(OSError):  # it was removed meanwhile
                     if entry.is_dir(follow_symlinks=False):
                         folders.append(entry.path)
                         continue
-                    yield entry.path, entry.stat(follow_symlinks=False)
+                    about = entry.stat(follow_symlinks=False)
+                    if about.st_mtime_ns >= changed:
+                        latest = [*latest[:1], (entry.path, about)]
+                    yield entry.path, about, False
+            if [about.st_mtime_ns for _, about in latest] == [changed]:
+                yield *latest[0], True
 
 
 @dataclass

@@ -82,11 +82,15 @@ class _Assembly:
     """This node's part in it."""
 
     _rejected = ""  # what is known of callers without the job's keys
+    _reason = ""  # why worker-0 has not answered this node
+    _deadline = 0.0  # when this node waits no longer for it
+    _is_reached = False  # worker-0 has taken a call
 
     def __init__(self, spec: JobSpec, facts: Facts, topology: Topology, log: Logger) -> None:
         self._spec = spec
         self._facts = facts
         self._topology = topology
+        self._worker_0 = f"worker-0 at {topology.call_in}"
         self._log = log
         self._waiting = Waiting(log, spec.timeouts.peers, log.live)
         # whoever awaits a task gets its error
@@ -119,7 +123,9 @@ class _Assembly:
             return found
         finally:
             self._waiting.close()
+            # asyncio cancels again what has not ended, and a call would not wait for its ssh
             self._background.cancel()
+            await asyncio.gather(*self._background, return_exceptions=True)
             run_dir.close()
 
     async def _leads_here(self) -> bool:
@@ -195,34 +201,49 @@ class _Assembly:
 
     async def _call(self, phone: Phone, call: CallIn) -> CalledIn:
         """Call worker-0 until it has answered."""
-        leader = f"worker-0 at {self._topology.call_in}"
+        leader = self._worker_0
         begun = refused = time.monotonic()
-        limit = self._spec.timeouts.peers
+        self._deadline = begun + self._spec.timeouts.peers
+        self._note("calling it")
+        phone.reached = self._reach
         while True:
-            self._waiting.update(leader, "calling it")
-            try:
-                left = begun + limit - time.monotonic()
-                answer = await asyncio.wait_for(phone.call(call), left)
-            except asyncio.TimeoutError:
-                answer = "it has no list of all nodes yet"
+            answer = await self._call_once(phone, call)
             if isinstance(answer, CalledIn):
                 return answer
             if isinstance(answer, Outcome):
                 raise StoppedByWorker0(answer)
-            self._waiting.update(leader, answer)
+            self._note(answer)
             now = time.monotonic()
             if not any(words in answer for words in _REFUSED):
                 refused = now
             elif now - refused > SURE:
                 do = "give all nodes the same secret and job name, and the address of worker-0"
                 raise RefusedError(f"EP503 {leader} does not belong to this job", answer, do)
-            if now - begun >= limit:
+            if now >= self._deadline:
                 raise UnavailableError(
-                    f"EP501 {leader} could not be called within {limit:.0f}s",
+                    f"EP501 {leader} could not be called within {now - begun:.0f}s",
                     answer,
                     f"make sure that it runs, or wait longer: {self._longer}",
                 )
             await rest(pause(begun, len(self._topology.nodes)))
+
+    async def _call_once(self, phone: Phone, call: CallIn) -> CalledIn | Outcome | str:
+        """Return the answer of worker-0, or what is known of it when this node waits no longer."""
+        task = self._background(phone.call(call))
+        while not task.done() and (left := self._deadline - time.monotonic()) > 0:
+            await asyncio.wait({task}, timeout=left)
+        return task.result() if task.done() else self._reason
+
+    def _reach(self) -> None:
+        """Worker-0 has a deadline of its own, which may be later: it then says who is missing."""
+        if not self._is_reached:
+            self._is_reached = True
+            self._deadline = time.monotonic() + self._spec.timeouts.peers + SURE
+        self._note("it has no list of all nodes yet")
+
+    def _note(self, reason: str) -> None:
+        self._reason = reason
+        self._waiting.update(self._worker_0, reason)
 
     async def _unless_ended(self, work: Coroutine[Any, Any, Any]) -> Any:
         """Return the result of this work. Raises StoppedByWorker0 if the job ends before."""

@@ -31,6 +31,7 @@ from entrypoint.system.files import RunDir
 from entrypoint.system.keys import Keys
 
 _REASON = 300  # characters of what ssh prints
+_TAKEN = b"\n"  # no message: tells a caller that its call has arrived
 
 
 class Desk:
@@ -90,6 +91,7 @@ class Desk:
         self._callers[session] = place
         self.changed(len(self._callers))
         if len(self._callers) < len(self._topology.nodes) - 1:
+            session.send(_TAKEN)
             return
         ordered = places([own, *self._callers.values()])
         self.hosts = tuple(
@@ -124,8 +126,9 @@ class Desk:
             if rank == 0 or self.is_here(rank):
                 _end(session, _two(known, place))
                 return
-            now = (known.name, place.address)
-            self.hosts = (*self.hosts[:rank], now, *self.hosts[rank + 1 :])
+            # a lost node may have had the address before: no two have one address in the list
+            moves = {place.address: known.address, known.address: place.address}
+            self.hosts = tuple((name, moves.get(at, at)) for name, at in self.hosts)
         session.send(codec.pack(CalledIn(self.hosts, rank)))
 
     def _beyond(self, place: Place) -> Outcome:
@@ -154,6 +157,9 @@ def _two(one: Place, other: Place) -> Outcome:
 class Phone:
     """A worker's side: calls worker-0 by the ssh client, a process that ends after each call, so
     that no client stays in memory."""
+
+    # Called when worker-0 has taken the call, and cannot answer it yet.
+    reached: Callable[[], None] = staticmethod(lambda: None)
 
     def __init__(
         self,
@@ -196,6 +202,7 @@ class Phone:
                 if arrived := intake.feed(data, time.monotonic()):
                     answer: CalledIn | Release = arrived[0]
                     return answer if isinstance(answer, CalledIn) else Outcome(**vars(answer))
+                self.reached()
         except Invalid as error:
             return f"it sent an invalid message: {error}"
         await process.wait()

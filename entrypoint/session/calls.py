@@ -17,6 +17,7 @@ import socket
 import sys
 import time
 from collections import defaultdict
+from collections.abc import Callable
 from typing import Any
 
 import paramiko
@@ -82,6 +83,9 @@ class _Attempt:
 
 class Caller:
     """Calls workers and keeps their sessions. Answers and failures are reported as events."""
+
+    # Returns a node with its present address: one that has called in again may be elsewhere.
+    located: Callable[[Node], Node] = staticmethod(lambda node: node)
 
     def __init__(
         self,
@@ -153,15 +157,16 @@ class Caller:
         self._begun.setdefault(node.rank, time.monotonic())
 
         while True:
+            present = self.located(node)
             try:
                 addresses = await resolve(
-                    node.where,
-                    node.ssh_port,
+                    present.where,
+                    present.ssh_port,
                     lambda reason: self._tell(events.Unreachable(node.rank, reason)),
                     len(self._nodes),
                 )
                 self._named.setdefault(node.rank, time.monotonic())
-                session = await self._login(node, addresses)
+                session = await self._login(present, addresses)
             except AttemptFailed as error:
                 reason, named = one_line(str(error)), self._named[node.rank]
                 self._tell(

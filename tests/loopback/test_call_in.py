@@ -12,6 +12,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.cluster import SECRET, Cluster, Make
+from tests.loopback.conftest import ip
 from tests.waits import until
 
 Spaces = Callable[..., list[str]]
@@ -22,11 +23,13 @@ SUM = (
 TWO = {"MASTER_ADDR": "10.77.0.1", "NNODES": "2"}
 
 
-def start(job: Cluster, space: str, rank: int, *command: str, **env: str) -> None:
+def start(
+    job: Cluster, space: str, rank: int, *command: str, address: str = "", **env: str
+) -> None:
     """Start a node whose host name is `gpu-RANK`."""
     named = f'hostname gpu-{rank}; mount --bind "$0" /etc/hosts; exec "$@"'
     hosts = job.folder / f"hosts-{rank}"
-    hosts.write_text(f"10.77.0.{rank + 1} gpu-{rank}\n")
+    hosts.write_text(f"{address or f'10.77.0.{rank + 1}'} gpu-{rank}\n")
     words = ("unshare", "--uts", "--mount", "sh", "-c", named, str(hosts))
     run = (sys.executable, "-m", "entrypoint", "run", "--launcher", "mpirun", "--", *command)
     unset = dict.fromkeys(("ENTRYPOINT_HOSTS", "ENTRYPOINT_NODE_RANK"), "(unset)")
@@ -54,6 +57,7 @@ def test_nodes_call_in(cluster: Make, spaces: Spaces, ranks: dict[int, str]) -> 
         ({"NODE_RANK": "0"}, {0: 78, 1: 78}, "EP504 two nodes have index 0 | gpu-0 and gpu-1 at"),
         ({"ENTRYPOINT_SECRET": SECRET[::-1]}, {0: 69, 1: 77}, "EP503 worker-0 at 10.77.0.1 does"),
         ({"MASTER_ADDR": "10.77.0.9"}, {0: 69, 1: 69}, "EP501 worker-0 at 10.77.0.9 could not"),
+        ({"MASTER_ADDR": "10.77.0.9", "NODE_RANK": "0"}, {0: 69, 1: 69}, "EP500 1 of 1 peers did"),
         ({"ENTRYPOINT_SECRET": ""}, {0: 69, 1: 78}, "EP300 no secret configured (required for 2"),
     ],
 )
@@ -65,22 +69,39 @@ def test_no_list(
     start(job, places[1], 1, "true", **{"ENTRYPOINT_TIMEOUTS_PEERS": "13", **second})
     assert job.ends() == ends, job.both()
     assert says in job.err(1), job.both()
+    assert all(line.startswith("[entrypoint") for line in job.err(1).splitlines()), job.both()
     assert job.survivors() == []
 
 
+@pytest.mark.control("nodes that know the address of worker-0 alone find each other")
+def test_worker_0_says_who_has_called(cluster: Make, spaces: Spaces) -> None:
+    job, places = cluster(2, slots=1), spaces(0)
+    three = {"NNODES": "3", "ENTRYPOINT_TIMEOUTS_PEERS": "8"}
+    start(job, places[1], 1, "true", **three)
+    until(lambda: "Connection refused" in job.err(1), "the node says why worker-0 does not answer")
+    start(job, places[0], 0, "true", **three)
+    assert job.ends() == {0: 69, 1: 69}, job.both()
+    for err in (job.err(0), job.err(1)):
+        assert "EP500 1 of 2 peers did not call in within 8s | here: gpu-1" in err, job.both()
+
+
 @pytest.mark.promise("a node that starts again calls in again, worker-0 too")
-@pytest.mark.parametrize("lost", [0, 1])
-def test_a_node_starts_again(cluster: Make, spaces: Spaces, lost: int) -> None:
+@pytest.mark.parametrize(("lost", "address"), [(0, ""), (1, ""), (1, "10.77.0.3")])
+def test_a_node_starts_again(cluster: Make, spaces: Spaces, lost: int, address: str) -> None:
     job, places = cluster(2, slots=1), spaces(0)
     script = (
         'echo "attempt $ENTRYPOINT_ATTEMPT of $RANK"; [ "$ENTRYPOINT_ATTEMPT" = 2 ] || sleep 600'
     )
-    restarts = {"ENTRYPOINT_RESTARTS": "1"}
+    restarts = {"ENTRYPOINT_RESTARTS": "1", "ENTRYPOINT_TIMEOUTS_PEERS": "30"}
     for rank in (1, 0):
         start(job, places[rank], rank, "sh", "-c", script, **restarts)
     until(lambda: job.out(0).count("attempt 1") == 2, "both ranks run")
     job.signal(lost, signal.SIGKILL)
     job.processes[lost].wait()
-    start(job, places[lost], lost, "sh", "-c", script, **restarts)
+    if address:
+        until(lambda: "waiting for 1 of 1 peers" in job.err(0), "worker-0 calls the old address")
+        ip(f"-n {places[lost]} address flush dev eth1")
+        ip(f"-n {places[lost]} address add {address}/24 dev eth1")
+    start(job, places[lost], lost, "sh", "-c", script, address=address, **restarts)
     assert job.ends() == {0: 0, 1: 0}, job.both()
     assert job.out(0).count("attempt 2") == 2, job.both()

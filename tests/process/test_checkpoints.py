@@ -111,11 +111,14 @@ def test_one_file_is_enough_and_may_be_made_later(tmp_path: Path) -> None:
     assert attempt(file, lambda: file.write_text("22")) == PROGRESS
 
 
-def saved(path: Path) -> None:
+TICKS = 0.02  # seconds: the clock of a file system has ticks of some ms
+
+
+def saved(path: Path, pause: float = TICKS) -> None:
     """Write a file of many bytes under another name, and rename it."""
     written = path.with_suffix(".tmp")
     written.write_bytes(b"w" * 5000)
-    time.sleep(0.02)  # the clock of a file system has ticks
+    time.sleep(pause)
     written.rename(path)
 
 
@@ -171,6 +174,8 @@ def test_an_empty_file_is_not_finished(folder: Path) -> None:
 def written(path: Path, size: int = 5000) -> None:
     """Write a file in one go, which no rename says to be whole."""
     path.parent.mkdir(exist_ok=True)
+    path.touch()
+    time.sleep(TICKS)
     path.write_bytes(b"w" * size)
 
 
@@ -181,13 +186,21 @@ def checkpoint(folder: Path) -> None:
     (folder / "latest_step").write_text("70")
 
 
+def shards(folder: Path) -> None:
+    """Write the first file of a checkpoint, and half of the second one."""
+    written(folder / "step_70" / "model-1")
+    written(folder / "step_70" / "model-2")
+
+
 # What ranks do after SIGTERM -> the name of what they have saved.
 SAVES: dict[str, tuple[Callable[[Path], Any], str]] = {
     "renamed": (lambda folder: saved(folder / "step_70.pt"), "step_70.pt"),
+    "renamed at once": (lambda folder: saved(folder / "step_70.pt", 0.0), "step_70.pt"),
     "a step file at last": (checkpoint, "step_70"),
     "below": (lambda folder: saved(folder / "step-1/model"), "step-1"),
     "a hostile name": (lambda folder: saved(folder / ("\x1b[31m\n" + "x" * 180)), f" {'x' * 96}..."),
     "half a file": (lambda folder: written(folder / "step_70.pt"), ""),
+    "half of its files": (shards, ""),
     "removed": (lambda folder: (folder / "step-1/model").unlink(), ""),
     "nothing": (lambda folder: None, ""),
 }  # fmt: skip

@@ -16,7 +16,7 @@ from shlex import split
 import pytest
 
 from entrypoint.base.secret import hides, masked, masked_words
-from tests import command
+from tests import command, table
 from tests.cluster import SECRET, Make
 from tests.command import captured
 from tests.security.door import needs_ssh
@@ -32,10 +32,9 @@ from tests.security.planted import (
     environment,
     leaks,
 )
-from tests.tables import table_of
 from tests.waits import until
 
-TABLE = table_of("redaction")
+TABLE = table("tests/tables/redaction.yaml")
 
 WORDS = [
     "python3", "train.py", "--password", BY_WORD, f"--api-key={BY_WORD}",

@@ -25,11 +25,11 @@ from entrypoint.job.failure import (
 from entrypoint.job.history import follow
 from entrypoint.job.relay import SignalRelay
 from entrypoint.spec.jobspec import RestartsSpec
-from tests.tables import table_of
+from tests import table
 from tests.unit.machine import ECC
 from tests.unit.machine import Node as Machine
 
-TABLE = table_of("analysis")
+TABLE = table("tests/tables/analysis.yaml")
 
 
 def end(status: int, what: str = "it") -> ProgramExit:

@@ -6,9 +6,9 @@ from __future__ import annotations
 import pytest
 
 from entrypoint.causes.judge import judge
-from tests.tables import table_of
+from tests import table
 
-TABLE = table_of("blame")
+TABLE = table("tests/tables/blame.yaml")
 
 TRACEBACK = ["Traceback (most recent call last):", '  File "train.py", line 3, in <module>']
 PSEC = """\

@@ -6,15 +6,16 @@ from typing import Any
 
 import pytest
 
+from entrypoint.base.errors import ConfigError
 from entrypoint.job.messages import CalledIn, CallIn
 from entrypoint.plan import locate
 from entrypoint.session import codec
 from entrypoint.session.callin import Desk
 from entrypoint.spec import load
-from tests.tables import table_of
+from tests import table
 from tests.unit.plans import facts
 
-CASES = table_of("callin")
+CASES = table("tests/tables/callin.yaml")
 ENV = {"MASTER_ADDR": "gpu-0", "NODE_RANK": "0"}
 
 
@@ -25,10 +26,10 @@ class Session:
         self.name, self.caller, self.answers = name, caller, answers
 
     def send(self, line: bytes) -> None:
-        (answer,) = codec.Intake(codec.TO_CALLER, codec.TO_WORKER, 0.0).feed(line, 0.0)
-        is_list = isinstance(answer, CalledIn)
-        text = f"list {answer.index}" if is_list else answer.reason.split()[0]
-        self.answers.append(f"{self.name} {text}")
+        for answer in codec.Intake(codec.TO_CALLER, codec.TO_WORKER, 0.0).feed(line, 0.0):
+            is_list = isinstance(answer, CalledIn)
+            text = f"list {answer.index}" if is_list else answer.reason.split()[0]
+            self.answers.append(f"{self.name} {text}")
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
@@ -52,3 +53,9 @@ def test_the_desk(case: dict[str, Any]) -> None:
     assert answers == case.get("answers", answers)
     assert hosts == case.get("hosts", hosts)
     assert [reason.rpartition(" | ")[0] for reason in failed] == case.get("failed", [])
+
+
+def test_nodes_call_in_only_before_a_roll_call() -> None:
+    spec = load("nodes: 2\nhosts: call-in\nroll_call: none", "job.yaml", {}, {})
+    with pytest.raises(ConfigError, match="EP201 hosts is call-in, and roll_call is none"):
+        locate(spec, facts(ENV, hostname="gpu-0"))

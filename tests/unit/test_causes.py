@@ -13,11 +13,11 @@ from entrypoint.causes.evidence import DeviceFault, Evidence
 from entrypoint.causes.judge import judge
 from entrypoint.causes.phrase import first_cause, phrase
 from entrypoint.causes.table import HARDWARE, KINDS, Signature, signatures
+from tests import table
 from tests.backtracking import parsed, sample
-from tests.tables import table_of
 from tests.unit.devicefaults import OLD_ECC, fault
 
-TABLE = table_of("causes")
+TABLE = table("tests/tables/causes.yaml")
 
 KEY_ERROR = ["Traceback (most recent call last):", '  File "train.py", line 3', "KeyError: 'a'"]
 ECC = "RuntimeError: CUDA error: uncorrectable ECC error encountered"
@@ -178,7 +178,7 @@ def test_a_device_is_certain_only_if_nothing_speaks_against_it(
 
 
 # What healthy jobs print, too. A mistake after it stays the program's.
-HARMLESS: list[str] = table_of("harmless")
+HARMLESS: list[str] = table("tests/tables/harmless.yaml")
 
 
 @pytest.mark.promise("labelled failures are judged rightly, and no mistake is retried")

@@ -27,9 +27,8 @@ from entrypoint.features.health.report import (
     text,
     together,
 )
-from tests import TREE
+from tests import TREE, table
 from tests.extending import blocks
-from tests.tables import table_of
 
 pytestmark = pytest.mark.see
 
@@ -50,7 +49,7 @@ PLAN = plan()
 MPIRUN = {"name": "mpirun", "path": "/m"}
 
 
-CASES = table_of("check")
+CASES = table("tests/tables/check.yaml")
 
 
 def observed(like: str, changes: dict[str, Any]) -> dict[str, Any]:

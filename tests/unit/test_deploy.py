@@ -15,8 +15,8 @@ from entrypoint.base import errors, registry
 from entrypoint.base.errors import EntrypointError
 from entrypoint.tools.deploy import kubernetes, modelarts
 from entrypoint.tools.deploy._options import Options, mounts
+from tests import table
 from tests.golden_deploy import CASES, cases, golden, made
-from tests.tables import table_of
 
 
 def name(case: Path) -> str:
@@ -228,7 +228,7 @@ def test_every_secret_of_a_spec_is_named() -> None:
     assert said == {"ENTRYPOINT_ENV": '{"OK": "x"}'}
 
 
-REFUSED = table_of("deploy")
+REFUSED = table("tests/tables/deploy.yaml")
 
 
 @pytest.mark.parametrize(

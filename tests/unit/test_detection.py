@@ -8,9 +8,9 @@ from entrypoint import platforms
 from entrypoint.base import registry
 from entrypoint.base.errors import ConfigError
 from entrypoint.base.model import Facts
-from tests.tables import table_of
+from tests import table
 
-TABLE = table_of("detection")
+TABLE = table("tests/tables/detection.yaml")
 
 # A container of each platform, by the least that tells it.
 ALONE = TABLE["alone"]

@@ -14,10 +14,9 @@ from entrypoint.base.errors import UsageError
 from entrypoint.features import explain
 from entrypoint.spec import fields
 from entrypoint.spec.table import RESERVED
-from tests import TREE, golden_messages
-from tests.tables import table_of
+from tests import TREE, golden_messages, table
 
-TABLE = table_of("explain")
+TABLE = table("tests/tables/explain.yaml")
 
 pytestmark = pytest.mark.see
 

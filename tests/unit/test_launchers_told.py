@@ -20,10 +20,10 @@ from entrypoint.job.launch import LaunchMonitor
 from entrypoint.job.outbox import Shared
 from entrypoint.job.scheduler import Scheduler
 from entrypoint.spec import load
-from tests.tables import table_of
+from tests import table
 from tests.unit.cases import FACTS, planned
 
-TABLE = table_of("launchers")
+TABLE = table("tests/tables/launchers.yaml")
 
 TWO = "hosts: [a, b]\nnode_rank: 1\n"
 LEADER = "hosts: [a, b]\nnode_rank: 0\nslots: 2\n"

@@ -11,11 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from tests import TREE, layout
+from tests import TREE, layout, table
 from tests.layout import LARGE, RULES, Sources
-from tests.tables import table_of
 
-TABLE = table_of("layout")
+TABLE = table("tests/tables/layout.yaml")
 
 pytestmark = pytest.mark.textual
 

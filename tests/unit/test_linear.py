@@ -30,11 +30,11 @@ from entrypoint.system import smi
 from entrypoint.tools.adopt import init
 from entrypoint.tools.deploy import slurm
 from entrypoint.tools.local import faults
+from tests import table as table_of
 from tests.failures import score
 from tests.growth import grows_too_fast
-from tests.tables import table_of
 
-TABLE = table_of("linear")
+TABLE = table_of("tests/tables/linear.yaml")
 
 LONG = 1_500  # characters of the shorter one of two texts
 

@@ -14,9 +14,9 @@ from entrypoint.base.kept import OutputForm
 from entrypoint.base.values import replace
 from entrypoint.output import collapse
 from entrypoint.output.lines import Lines, shape
-from tests.tables import table_of
+from tests import table
 
-TABLE = table_of("collapse")
+TABLE = table("tests/tables/collapse.yaml")
 
 
 class Clock:

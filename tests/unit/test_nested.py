@@ -11,9 +11,9 @@ from entrypoint import spec
 from entrypoint.base.errors import SpecError
 from entrypoint.launchers._common import refuse_launcher
 from entrypoint.launchers._nested import launcher_of, starts_own_job
-from tests.tables import table_of
+from tests import table
 
-COMMANDS = table_of("nested")
+COMMANDS = table("tests/tables/nested.yaml")
 
 
 def refused(command: str) -> str:

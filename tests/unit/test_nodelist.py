@@ -6,10 +6,10 @@ import pytest
 
 from entrypoint.base.errors import ConfigError
 from entrypoint.platforms._slurm import expand, most
+from tests import table
 from tests.growth import grows_too_fast
-from tests.tables import table_of
 
-LISTS = table_of("nodelists")
+LISTS = table("tests/tables/nodelists.yaml")
 
 
 @pytest.mark.parametrize(("text", "nodes"), LISTS["nodes"].items())

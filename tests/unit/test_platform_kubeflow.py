@@ -17,9 +17,9 @@ from entrypoint.plan import topology
 from entrypoint.platforms import mpijob, pytorchjob, trainer
 from entrypoint.platforms._clues import read
 from entrypoint.spec import load
-from tests.tables import table_of
+from tests import table
 
-PODS = table_of("pods")
+PODS = table("tests/tables/pods.yaml")
 ELASTIC = PODS["elastic"]
 
 

@@ -10,10 +10,10 @@ from entrypoint.base import registry
 from entrypoint.base.errors import ConfigError
 from entrypoint.base.model import Facts, Topology
 from entrypoint.spec import load
-from tests.tables import table_of
+from tests import table
 from tests.unit.cases import as_facts, chosen
 
-PODS = table_of("pods")
+PODS = table("tests/tables/pods.yaml")
 
 
 def pod(hostname: str, index: int, **env: str) -> Facts:

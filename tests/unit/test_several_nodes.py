@@ -18,12 +18,11 @@ from entrypoint.cli.recognition import recognize
 from entrypoint.plan import env_of_ranks, environment, locate, settle
 from entrypoint.plan.numbering import several_nodes
 from entrypoint.spec import Override, load
-from tests import TREE
-from tests.tables import table_of
+from tests import TREE, table
 
 PAGE = TREE / "docs/reference/platforms.md"
 # By their variables these cases are of all "platforms".
-CASES = table_of("numbering")
+CASES = table("tests/tables/numbering.yaml")
 SAYINGS, ALONE = CASES["several"], CASES["alone"].split()
 
 

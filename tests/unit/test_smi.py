@@ -14,9 +14,9 @@ from entrypoint.ranks.evidence import NodeProbe
 from entrypoint.ranks.limits import NodeLimits
 from entrypoint.system import smi
 from entrypoint.system.smi import Card
-from tests.tables import table_of
+from tests import table
 
-TOOLS = table_of("cards")
+TOOLS = table("tests/tables/cards.yaml")
 CARD = "<gpu id='00000000:B3:00.0'><product_name>X</product_name>{}</gpu>"
 
 

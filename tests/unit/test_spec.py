@@ -23,8 +23,7 @@ from entrypoint.base.errors import SpecError
 from entrypoint.base.model import Source
 from entrypoint.cli.schema import schema
 from entrypoint.spec import JobSpec, Override, check_host, fields, load
-from tests import apis
-from tests.tables import table_of
+from tests import apis, table
 
 ROOT = Path(__file__).parents[2]
 ADAPTERS = {
@@ -104,7 +103,7 @@ def test_six_mistakes_are_six_lines() -> None:
 
 NOTHING = 'EP100 text is needed | nothing | write text in quotes ("" for empty text), or remove it'
 
-MISTAKES = table_of("spec")
+MISTAKES = table("tests/tables/spec.yaml")
 
 
 @pytest.mark.control("all mistakes of a spec are told at once, each with its place")
