@@ -413,9 +413,8 @@ class Loop:
 
             topology, question = self._topology, _hello(self._spec, self._draft)
             self._calls = Caller(topology.nodes, topology.user, keys, question, self._callbacks)
-            self._calls.located = self._gateway.located
             report = self._offer_ports(report, question.leader)
-            self._gateway.know(self._calls.has_session)
+            self._gateway.know(self._calls)
         elif self._topology.call_in:
             self._background(self._gateway.call_in_again())
         self._tell(events.EndpointReady(report))

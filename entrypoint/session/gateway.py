@@ -98,10 +98,12 @@ class Gateway:
         node = self.desk.located(node) if self.desk else node
         return replace(node, ssh_port=self.port(node))
 
-    def know(self, is_here: Callable[[int], bool]) -> None:
-        """Nodes that call in again are answered by who of them `is_here`."""
+    def know(self, calls: Any) -> None:
+        """Nodes that call in again are answered by who of them is here, and called where they
+        are."""
+        calls.located = self.located
         if self.desk:
-            self.desk.is_here = is_here
+            self.desk.is_here = calls.has_session
 
     async def call_in_again(self) -> None:
         """While no leader calls, tell worker-0 where this node is: it may have started again, and
