@@ -31,6 +31,7 @@ from entrypoint.system.files import RunDir
 from entrypoint.system.keys import Keys
 
 _REASON = 300  # characters of what ssh prints
+_LOST = 30.0  # seconds until a silent node counts as lost, and some
 _TAKEN = b"\n"  # no message: tells a caller that its call has arrived
 
 
@@ -42,6 +43,10 @@ class Desk:
     failed: Callable[[Outcome], None]
     # Returns whether a node has a session of the roll call.
     is_here: Callable[[int], bool] = staticmethod(lambda rank: False)
+    # Does work once the loss of a node would be known.
+    later: Callable[[Callable[[], None]], object] = staticmethod(
+        lambda work: asyncio.get_running_loop().call_later(_LOST, work)
+    )
 
     def __init__(self, topology: Topology) -> None:
         self._topology = topology
@@ -113,7 +118,7 @@ class Desk:
         for session in self._callers:
             _end(session, outcome)
 
-    def _answer_late(self, place: Place, session: Any) -> None:
+    def _answer_late(self, place: Place, session: Any, has_waited: bool = False) -> None:
         """Answer a node that starts again, maybe elsewhere; it keeps its place."""
         named = [rank for rank, (name, _) in enumerate(self.hosts) if name == place.name]
         named += [rank for rank, (_, at) in enumerate(self.hosts) if at == place.address]
@@ -124,7 +129,10 @@ class Desk:
         known = Place(rank, *self.hosts[rank])
         if known.address != place.address:
             if rank == 0 or self.is_here(rank):
-                _end(session, _two(known, place))
+                if rank and not has_waited:  # the one that is here may be lost
+                    self.later(lambda: self._answer_late(place, session, has_waited=True))
+                else:
+                    _end(session, _two(known, place))
                 return
             # a lost node may have had the address before: no two have one address in the list
             moves = {place.address: known.address, known.address: place.address}

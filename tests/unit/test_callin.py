@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -39,6 +40,8 @@ def test_the_desk(case: dict[str, Any]) -> None:
     failed: list[str] = []
     desk.failed = lambda outcome: failed.append(outcome.reason)
     answers: list[str] = []
+    pending: list[Callable[[], None]] = []
+    desk.later = pending.append
     sessions: dict[str, Session] = {}
     for event in case["events"]:
         kind, name, *more = event.replace('"', "").split()
@@ -47,6 +50,8 @@ def test_the_desk(case: dict[str, Any]) -> None:
             desk.take(CallIn(name, None if more[0] == "-" else int(more[0])), sessions[name])
         elif kind == "leave":
             desk.leave(sessions[name])
+        elif kind == "later":
+            pending.pop()()
         else:
             desk.is_here = int(name).__eq__
     hosts = [f"{name} {address}".strip() for name, address in desk.hosts]
