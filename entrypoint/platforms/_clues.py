@@ -86,8 +86,12 @@ class Clues:
         """Note why this node's index is unknown."""
         self.unknown["node_rank"] = (summary, detail, hint)
 
-    def take_hosts(self, origin: str, counter: str, hosts: tuple[str, ...]) -> None:
-        """Take the hosts that the variable lists, unless `counter` differs."""
+    def take_hosts(
+        self, origin: str, counter: str = "", hosts: tuple[str, ...] | None = None
+    ) -> None:
+        """Take the hosts that the variable lists, or `hosts`, unless `counter` differs."""
+        if hosts is None:
+            hosts = names(self.env.get(origin, ""))
         self.take("hosts", self.counted(hosts, origin, counter), origin)
 
     def counted(self, hosts: tuple[str, ...], origin: str, counter: str) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ that the daemons of an MPI start on all nodes.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import re
 import signal
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 # seconds between two reads of the count of refused processes, which version 1 cgroups do not
 # announce
 _LOOK = 0.5
+_WORD = 0.5  # seconds in which a report of the keeper has come
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGKILL)
 _CHANGES = ("start", "output", "end")  # reports that the phases of this node follow from
 # What became of output, by the event; more than one rank may say it.
@@ -324,8 +326,12 @@ class DaemonRanks(NodeRanks):
 
     async def gone(self) -> None:
         await super().gone()
-        # one may be a rank's placeholder that has just started
-        await children.gone({*self._spawned}.intersection(self.keeping.spawned()))
+        # One may be a rank's placeholder that has just started: the keeper's word on that, and on
+        # its rank, may be on its way.
+        while left := {*self._spawned}.intersection(self.keeping.spawned()):
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(children.gone(left), _WORD)
+            await super().gone()
 
     async def _outlast(self, launcher: int) -> None:
         """Give ranks their grace when the launcher itself ends the job, which would exit a second

@@ -12,9 +12,12 @@ import subprocess
 import sys
 from pathlib import Path
 from shlex import split
+from types import SimpleNamespace
+from unittest.mock import AsyncMock
 
 import pytest
 
+from entrypoint.ranks.node_ranks import DaemonRanks
 from entrypoint.system.signals import Signals
 from tests.process.bench import Bench, executable
 from tests.waits import until
@@ -42,6 +45,17 @@ def hooked(
 def result(bench: Bench) -> dict[str, object]:
     read: dict[str, object] = json.loads((bench.folder / "run-state.json").read_text())["result"]
     return read
+
+
+def test_a_placeholder_that_is_reported_late_holds_up_no_stop() -> None:
+    """It stands for a rank, and ends after the stop: the keeper's word on it may come during that."""
+    seen = iter([[os.getpid()], [os.getpid()], []])
+    ranks = object.__new__(DaemonRanks)
+    ranks._spawned = [os.getpid()]
+    ranks.keeping = SimpleNamespace(spawned=lambda: next(seen))
+    ranks.ranks = SimpleNamespace(gone=AsyncMock())
+    asyncio.run(asyncio.wait_for(ranks.gone(), 60))
+    assert ranks.ranks.gone.await_count == 3
 
 
 @pytest.mark.promise("a stop is heard before anything slow, hooks included")
