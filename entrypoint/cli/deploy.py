@@ -70,6 +70,7 @@ COMMAND = Command(
 def act(args: argparse.Namespace, log: Logger) -> int:
     """Print or write the file of that system. Returns 0."""
     from entrypoint import spec as specs
+    from entrypoint.plan.callin import with_names
     from entrypoint.tools.deploy._options import Options
 
     spec, text = inputs.spec(args, here=False, resolved=False)
@@ -79,6 +80,7 @@ def act(args: argparse.Namespace, log: Logger) -> int:
             "",
             "give --spec FILE, in the folder that holds the program",
         )
+    spec = with_names(spec)
     module = registry.load("deploy", args.target)
     folder, name = os.path.split(os.path.abspath(args.spec))
     if getattr(module, "FILES_ARE_HERE", False) and spec.source("secret_file").origin != "spec":

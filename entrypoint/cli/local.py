@@ -77,6 +77,7 @@ def _run_nodes(args: argparse.Namespace, folder: str, signals: Signals, log: Log
     import asyncio
 
     from entrypoint.base import registry
+    from entrypoint.plan.callin import with_names
     from entrypoint.spec import paths_in_file
     from entrypoint.system import facts
     from entrypoint.tools.local.cluster import LocalCluster
@@ -85,9 +86,9 @@ def _run_nodes(args: argparse.Namespace, folder: str, signals: Signals, log: Log
     local.refuse(overrides)
     for name in local.unheard():
         os.environ.pop(name, None)
-    spec, text = inputs.spec(args)
-    log.shape(spec.logs)
-    count = local.node_count(spec, args.count)
+    given, text = inputs.spec(args)
+    log.shape(given.logs)
+    count = local.node_count(spec := with_names(given), args.count)
     wanted = faults.read({kind: getattr(args, kind) for kind in faults.KINDS}, count)
     here = facts.of_job(facts.read())()
     device = registry.choose("devices", spec.device, here, "cpu").device(here)

@@ -11,7 +11,7 @@ from collections import Counter
 from entrypoint.base.errors import ConfigError
 from entrypoint.base.interfaces import ip
 from entrypoint.base.model import Facts, Site, Source
-from entrypoint.base.values import frozen
+from entrypoint.base.values import frozen, replace
 from entrypoint.plan.numbering import is_own
 from entrypoint.platforms._clues import by_number
 from entrypoint.spec import CALL_IN, HostEntry, JobSpec, check_host
@@ -60,6 +60,17 @@ def meeting(
     if is_asked:
         raise _unknown(spec, nodes, leader)
     return None
+
+
+def with_names(spec: JobSpec) -> JobSpec:
+    """Return the spec with a name for each node if they are to call in: for a target that knows its
+    nodes. Raises ConfigError if their number is not known."""
+    if not spec.hosts or HostEntry.of(spec.hosts[0]).name != CALL_IN:
+        return spec
+    if not spec.count:
+        raise _unknown(spec, 0, "worker-0")
+    nodes = range(spec.count + spec.spares)
+    return replace(spec, hosts=tuple(f"node-{rank}" for rank in nodes))
 
 
 def _unknown(spec: JobSpec, nodes: int, leader: str) -> ConfigError:

@@ -20,7 +20,7 @@ import pytest
 from entrypoint.ranks.node_ranks import DaemonRanks
 from entrypoint.system.signals import Signals
 from tests.process.bench import Bench, executable
-from tests.waits import until
+from tests.waits import PATIENCE, until
 
 RUN = "from entrypoint.cli import script; script()"
 # The folder of the hooks is the image's; here the first argument is.
@@ -54,7 +54,7 @@ def test_a_placeholder_that_is_reported_late_holds_up_no_stop() -> None:
     ranks._spawned = [os.getpid()]
     ranks.keeping = SimpleNamespace(spawned=lambda: next(seen))
     ranks.ranks = SimpleNamespace(gone=AsyncMock())
-    asyncio.run(asyncio.wait_for(ranks.gone(), 60))
+    asyncio.run(asyncio.wait_for(ranks.gone(), PATIENCE))
     assert ranks.ranks.gone.await_count == 3
 
 

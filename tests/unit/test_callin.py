@@ -10,6 +10,7 @@ import pytest
 from entrypoint.base.errors import ConfigError
 from entrypoint.job.messages import CalledIn, CallIn
 from entrypoint.plan import locate
+from entrypoint.plan.callin import with_names
 from entrypoint.session import codec
 from entrypoint.session.callin import Desk
 from entrypoint.spec import load
@@ -65,3 +66,10 @@ def test_nodes_call_in_only_before_a_roll_call() -> None:
     spec = load("nodes: 2\nhosts: call-in\nroll_call: none", "job.yaml", {}, {})
     with pytest.raises(ConfigError, match="EP201 hosts is call-in, and roll_call is none"):
         locate(spec, facts(ENV, hostname="gpu-0"))
+
+
+def test_a_target_that_knows_its_nodes_names_them() -> None:
+    text = "hosts: call-in=w0\nspares: 1\n"
+    assert with_names(load(f"{text}nodes: 2", "j", {}, {})).hosts == ("node-0", "node-1", "node-2")
+    with pytest.raises(ConfigError, match=r"EP201 .* the number of nodes is not known"):
+        with_names(load(text, "j", {}, {}))
