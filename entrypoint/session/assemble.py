@@ -20,7 +20,7 @@ from entrypoint.output.log import Callbacks, Logger
 from entrypoint.output.progress import Waiting
 from entrypoint.plan import located, settle
 from entrypoint.session.callin import Desk, Phone
-from entrypoint.session.gateway import Gateway, ssh_port
+from entrypoint.session.gateway import Gateway, seed, ssh_port
 from entrypoint.session.resolve import pause
 from entrypoint.spec import JobSpec
 from entrypoint.system import keys as job_keys
@@ -106,20 +106,23 @@ class _Assembly:
         """Return the list, and this node's index."""
         topology, spec = self._topology, self._spec
         leads_here = await self._leads_here()
-        is_given = bool(topology.origin("node_rank"))
+        is_given = topology.origin("node_rank")
         if leads_here and not is_given:
             self._topology = topology = replace(topology, me=0)
         keys = job_keys.load(spec, replace(topology, me=0))
-        seed = f"{keys.client_public} {topology.job_id}"
-        port = ssh_port(spec.network.ports, topology.leader, seed)
-        leader = replace(topology.leader, address=topology.call_in, ssh_port=port)
+        leader = replace(
+            topology.leader,
+            address=topology.call_in,
+            ssh_port=ssh_port(spec.network.ports, topology.leader, seed(keys, topology)),
+        )
         run_dir = RunDir(topology.run_dir)
         try:
             phone = Phone(spec, self._facts, topology, leader, keys, run_dir)
             if topology.is_leader:
                 return await self._lead(keys, run_dir, None if leads_here else phone)
-            call = CallIn(self._facts.hostname, topology.me if is_given else None)
-            found: CalledIn = await self._unless_ended(self._call(phone, call))
+            found: CalledIn = await self._unless_ended(
+                self._call(phone, CallIn(self._facts.hostname, topology.me if is_given else None))
+            )
             return found
         finally:
             self._waiting.close()
@@ -154,12 +157,13 @@ class _Assembly:
         gateway = Gateway(
             self._spec, self._facts, draft, run_dir, callbacks, lambda first: TAKEN, desk
         )
-        limit = self._spec.timeouts.peers
         try:
             await gateway.open(keys)
             if phone:
                 self._background(self._call_worker_0(phone))
-            await self._unless_ended(asyncio.wait_for(desk.complete.wait(), limit))
+            await self._unless_ended(
+                asyncio.wait_for(desk.complete.wait(), self._spec.timeouts.peers)
+            )
             await asyncio.wait({self._background(desk.empty.wait())}, timeout=_HANG_UP)
         except asyncio.TimeoutError:
             missing = self._missing(desk.callers, len(others))
@@ -174,21 +178,18 @@ class _Assembly:
         return CalledIn(desk.hosts, 0)
 
     def _show(self, callers: int) -> None:
-        others = count(len(self._topology.nodes) - 1, "node")
-        self._waiting.update(f"{others} to call in", f"{callers} have")
+        others = len(self._topology.nodes) - 1
+        self._waiting.update(f"{count(others, 'node')} to call in", f"{callers} have")
 
     def _missing(self, callers: list[str], peers: int) -> EntrypointError:
         """Return why there is no list of all hosts."""
-        limit = f"{self._spec.timeouts.peers:.0f}s"
         return UnavailableError(
-            f"EP500 {peers - len(callers)} of {peers} peers did not call in within {limit}",
+            f"EP500 {peers - len(callers)} of {peers} peers did not call in within"
+            f" {self._spec.timeouts.peers:.0f}s",
             f"here: {', '.join(callers) or 'none'}{self._rejected}",
-            f"make sure that they run and have this node's address, or wait longer: {self._longer}",
+            "make sure that they run and have this node's address, or wait longer:"
+            f" {self._spec.setting('timeouts.peers')}, in seconds",
         )
-
-    @property
-    def _longer(self) -> str:
-        return f"{self._spec.setting('timeouts.peers')}, in seconds"
 
     async def _call_worker_0(self, phone: Phone) -> None:
         """Call the address of worker-0, to find out whether another node answers there."""
@@ -201,7 +202,6 @@ class _Assembly:
 
     async def _call(self, phone: Phone, call: CallIn) -> CalledIn:
         """Call worker-0 until it has answered."""
-        leader = self._worker_0
         begun = refused = time.monotonic()
         self._deadline = begun + self._spec.timeouts.peers
         self._note("calling it")
@@ -217,13 +217,17 @@ class _Assembly:
             if not any(words in answer for words in _REFUSED):
                 refused = now
             elif now - refused > SURE:
-                do = "give all nodes the same secret and job name, and the address of worker-0"
-                raise RefusedError(f"EP503 {leader} does not belong to this job", answer, do)
+                raise RefusedError(
+                    f"EP503 {self._worker_0} does not belong to this job",
+                    answer,
+                    "give all nodes the same secret and job name, and the address of worker-0",
+                )
             if now >= self._deadline:
                 raise UnavailableError(
-                    f"EP501 {leader} could not be called within {now - begun:.0f}s",
+                    f"EP501 {self._worker_0} could not be called within {now - begun:.0f}s",
                     answer,
-                    f"make sure that it runs, or wait longer: {self._longer}",
+                    "make sure that it runs, or wait longer:"
+                    f" {self._spec.setting('timeouts.peers')}, in seconds",
                 )
             await rest(pause(begun, len(self._topology.nodes)))
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from entrypoint.base.errors import HostError
-from entrypoint.base.model import Facts, Node, Outcome, Plan, of_task
+from entrypoint.base.model import Facts, Node, Outcome, Plan, Topology, of_task
 from entrypoint.base.values import dataclass, replace
 from entrypoint.job import events, messages
 from entrypoint.output.log import Callbacks
@@ -61,7 +61,7 @@ class Gateway:
 
         Raises EntrypointError if one of them is not possible here.
         """
-        self._seed = f"{own.client_public} {self._topology.job_id}"
+        self._seed = seed(own, self._topology)
         this = self._topology.this
         planned = {file.name: file for file in self.draft.files}
         for name, content in own.files().items():
@@ -157,6 +157,11 @@ class Gateway:
             self._tell(
                 events.Unreachable(0, "someone called, not with this job's keys: another secret?")
             )
+
+
+def seed(own: keys.Keys, topology: Topology) -> str:
+    """Return what determines the port of `ssh.port: auto`, on all nodes of the job alike."""
+    return f"{own.client_public} {topology.job_id}"
 
 
 def ssh_port(ports: str, node: Node, seed: str) -> int:
