@@ -61,6 +61,15 @@ class Look:
         news = self.files.keys() - before.files.keys()
         return any(self.files[file] or file in old for file in news)
 
+    def without_later(self, last: Look, since: float) -> Look:
+        """Return this look without what was changed after that Unix time and is not in the `last`
+        one: the ranks may have begun to save before it was over."""
+        if self.files is None or last.files is None:
+            return self
+        is_old = {file: file in last.files or file[1] <= since * 1e9 for file in self.files}
+        files = {file: is_whole for file, is_whole in self.files.items() if is_old[file]}
+        return Look(files, self.latest, self.problem)
+
     def saved_since(self, before: Look, since: float, path: str) -> Saved | None:
         """Return what is finished now, and was not there `before`, at that Unix time. A checkpoint
         of many files has the name of its largest."""
@@ -148,6 +157,7 @@ class CheckpointWatch:
     log: Log
     _before: Look | None = None  # what was there before the ranks started
     _last: Look | None = None  # the last look
+    _at_stop: Look | None = None  # what was there before the ranks could save
     _has_progressed = False
     _stopped = 0.0  # when ranks got SIGTERM (Unix time): they may be killed from then on
 
@@ -169,24 +179,34 @@ class CheckpointWatch:
         """The ranks are told to stop: a file that does not change may be half of one. See what is
         there before they save."""
         self._stopped = time.time()
-        return asyncio.ensure_future(self._look())
+        self._at_stop = self._last
+        return asyncio.ensure_future(self._look_at_stop())
 
     async def end(self) -> Saved | None:
         """Scan the path for the last time. Return what the ranks have saved since `stop`; None if
         that cannot be seen."""
-        before = self._last
-        last = asyncio.ensure_future(self._look())
-        await asyncio.wait({last}, timeout=_LIMIT)
-        last.cancel()
-        if not before or not self._last or self._last is before:
+        look = asyncio.ensure_future(self._look())
+        await asyncio.wait({look}, timeout=_LIMIT)
+        if not look.done():
+            look.cancel()
             return None
-        return self._last.saved_since(before, self._stopped, self.path)
+        now = look.result()
+        if not now or not self._at_stop:
+            return None
+        return now.saved_since(self._at_stop, self._stopped, self.path)
 
-    async def _look(self) -> None:
+    async def _look_at_stop(self) -> None:
+        last = self._last
+        now = await self._look()
+        if now and last:
+            self._at_stop = now.without_later(last, self._stopped)
+
+    async def _look(self) -> Look | None:
+        """Scan the path, and say what is new. None if no thread can start now."""
         try:
             now = await in_thread(partial(look_at, self.path))
         except RetryError:
-            return  # no thread can start now
+            return None
         before, last, self._last = self._before, self._last, now
         if not before or not last:
             self._before = now
@@ -194,10 +214,11 @@ class CheckpointWatch:
                 detail = f"{self.path}: {now.problem}"
                 hint = "let this user read it, or name another path: no change there is seen"
                 self.log(f"warning: EP641 restarts.progress cannot be read | {detail} | {hint}")
-            return
+            return now
         if now.is_news_after(last):
             self.tell(Grew())
         is_new = now.is_news_after(before) and not self._has_progressed
         if is_new and now.is_finished(before, None if self._stopped else last):
             self._has_progressed = True
             self.tell(Progressed())
+        return now

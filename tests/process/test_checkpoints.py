@@ -206,12 +206,18 @@ SAVES: dict[str, tuple[Callable[[Path], Any], str]] = {
 }  # fmt: skip
 
 
-def after_sigterm(path: Path, save: Callable[[], Any]) -> Saved | None:
+def after_sigterm(path: Path, save: Callable[[], Any], order: str = "") -> Saved | None:
     async def run() -> Saved | None:
         watched = CheckpointWatch(str(path), [].append, [].append)
         await watched.begin()
-        await watched.stop()
+        look = watched.stop()
+        if order != "the look at the stop is slow":
+            await look
+        time.sleep(TICKS)
         save()
+        if order == "another look":
+            await watched._look()
+        await look
         return await watched.end()
 
     return asyncio.run(run())
@@ -221,12 +227,13 @@ def after_sigterm(path: Path, save: Callable[[], Any]) -> Saved | None:
     "the end of an attempt says whether the program has saved after SIGTERM",
     control="what is no save, in the same table",
 )
+@pytest.mark.parametrize("order", ["in turn", "the look at the stop is slow", "another look"])
 @pytest.mark.parametrize("name", SAVES)
-def test_what_was_saved_after_sigterm(folder: Path, name: str) -> None:
+def test_what_was_saved_after_sigterm(folder: Path, name: str, order: str) -> None:
     for name_before in ("step-1/model", "latest"):
         os.utime(folder / name_before, (time.time() - 2460,) * 2, follow_symlinks=False)
     save, expected = SAVES[name]
-    found = after_sigterm(folder, lambda: save(folder))
+    found = after_sigterm(folder, lambda: save(folder), order)
     assert found is not None
     assert found.name == expected
     assert found.seconds is not None
