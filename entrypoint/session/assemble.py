@@ -160,7 +160,7 @@ class _Assembly:
         try:
             await gateway.open(keys)
             if phone:
-                self._background(self._call_worker_0(phone))
+                self._background(self._call_worker_0(phone, desk.own_call))
             await self._unless_ended(
                 asyncio.wait_for(desk.complete.wait(), self._spec.timeouts.peers)
             )
@@ -191,11 +191,11 @@ class _Assembly:
             f" {self._spec.setting('timeouts.peers')}, in seconds",
         )
 
-    async def _call_worker_0(self, phone: Phone) -> None:
+    async def _call_worker_0(self, phone: Phone, call: CallIn) -> None:
         """Call the address of worker-0, to find out whether another node answers there."""
         begun = time.monotonic()
         while True:
-            answer = await phone.call(CallIn(self._facts.hostname, 0))
+            answer = await phone.call(call)
             if isinstance(answer, Outcome):
                 self.end(answer)
             await rest(pause(begun))

@@ -50,6 +50,8 @@ class Desk:
 
     def __init__(self, topology: Topology) -> None:
         self._topology = topology
+        # the address of worker-0 may be a service's, which leads back
+        self.own_call = CallIn(topology.this.host, 0, os.urandom(8).hex())
         self._callers: dict[Any, Place] = {}  # by their sessions
         self.hosts: tuple[tuple[str, str], ...] = ()  # name and address of each, in rank order
         self.complete = asyncio.Event()
@@ -77,15 +79,15 @@ class Desk:
     def take(self, call: CallIn, session: Any) -> None:
         """A node calls. It is answered now, or once the list is complete."""
         place = Place(call.index, call.name, session.caller)
-        own = Place(0, self._topology.this.host, "")
         if self.hosts:
             self._answer_late(place, session)
         elif (place.index or 0) >= len(self._topology.nodes):
             _end(session, self._beyond(place))
-        elif (place.index, place.name) != (0, own.name):  # or it calls itself
-            self._enter(place, own, session)
+        elif call != self.own_call:
+            self._enter(place, session)
 
-    def _enter(self, place: Place, own: Place, session: Any) -> None:
+    def _enter(self, place: Place, session: Any) -> None:
+        own = Place(0, self._topology.this.host, "")
         # a node that starts again may be here before the end of its old session
         self._callers = {other: it for other, it in self._callers.items() if it != place}
         for rival in (own, *self._callers.values()):

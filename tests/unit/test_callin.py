@@ -25,7 +25,9 @@ class Session:
     """A caller's session, and what was sent to it."""
 
     def __init__(self, name: str, caller: str, answers: list[str]) -> None:
-        self.name, self.caller, self.answers = name, caller, answers
+        self.name = name
+        self.caller = caller
+        self.answers = answers
 
     def send(self, line: bytes) -> None:
         for answer in codec.Intake(codec.TO_CALLER, codec.TO_WORKER, 0.0).feed(line, 0.0):
@@ -39,6 +41,7 @@ def test_the_desk(case: dict[str, Any]) -> None:
     spec = load(f"nodes: {case['nodes']}", "job.yaml", {}, {})
     desk = Desk(locate(spec, facts(ENV, hostname="gpu-0")))
     failed: list[str] = []
+    desk.own_call = CallIn("gpu-0", 0, "own")
     desk.changed = lambda callers: None
     desk.failed = lambda outcome: failed.append(outcome.reason)
     answers: list[str] = []
@@ -49,7 +52,8 @@ def test_the_desk(case: dict[str, Any]) -> None:
         kind, name, *more = event.replace('"', "").split()
         if kind == "call":
             sessions[name] = Session(name, more[1], answers)
-            desk.take(CallIn(name, None if more[0] == "-" else int(more[0])), sessions[name])
+            index = None if more[0] == "-" else int(more[0])
+            desk.take(CallIn(name, index, *more[2:]), sessions[name])
         elif kind == "leave":
             desk.leave(sessions[name])
         elif kind == "later":
