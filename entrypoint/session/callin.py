@@ -181,13 +181,18 @@ class Phone:
         run_dir: RunDir,
     ) -> None:
         """Write the client's files. `leader`: worker-0, with its address and port; `keys`: also
-        those of a client."""
+        those of a client. Raises ConfigError if the image has no ssh client."""
+        if (ssh := facts.programs.get("ssh")) is None:
+            raise ConfigError(
+                "EP430 this image has no ssh client, with which a node calls in",
+                "not on PATH, not in /usr/bin",
+                "install openssh-client, or name all hosts: ENTRYPOINT_HOSTS",
+            )
         config = client_config(spec, topology, leader)
         files = {name: keys.files()[name] for name in ("client_key", "known_hosts")}
         files |= {config.name: config.text, **account.files(facts)}
         for name, content in files.items():
             run_dir.write(name, content, 0o600)
-        ssh = facts.programs.get("ssh", "ssh")
         self._argv = (ssh, "-F", f"{run_dir.path}/{config.name}", leader.host)
         self._env = {**facts.env, **account.variables(facts, run_dir.path)}
 

@@ -12,7 +12,7 @@ from entrypoint.job.messages import CalledIn, CallIn
 from entrypoint.plan import locate
 from entrypoint.plan.callin import with_names
 from entrypoint.session import codec
-from entrypoint.session.callin import Desk
+from entrypoint.session.callin import Desk, Phone
 from entrypoint.spec import load
 from tests import table
 from tests.unit.plans import facts
@@ -77,3 +77,9 @@ def test_a_target_that_knows_its_nodes_names_them() -> None:
     assert with_names(load(f"{text}nodes: 2", "j", {}, {})).hosts == ("node-0", "node-1", "node-2")
     with pytest.raises(ConfigError, match=r"EP201 .* the number of nodes is not known"):
         with_names(load(text, "j", {}, {}))
+
+
+def test_a_node_that_calls_needs_an_ssh_client() -> None:
+    place: Any = None
+    with pytest.raises(ConfigError, match="EP430 this image has no ssh client"):
+        Phone(load("", "j", {}, {}), facts(ENV), place, place, place, place)
