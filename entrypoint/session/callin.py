@@ -24,12 +24,14 @@ from entrypoint.job.messages import CalledIn, CallIn, Release
 from entrypoint.plan.callin import Place, names, places
 from entrypoint.plan.files import client_config
 from entrypoint.session import codec
+from entrypoint.session.resolve import AttemptFailed, connect, resolve
 from entrypoint.spec import JobSpec
 from entrypoint.system import account, children
 from entrypoint.system.descriptors import CHUNK
 from entrypoint.system.files import RunDir
 from entrypoint.system.keys import Keys
 
+_ATTEMPT = 10.0  # seconds for a connection
 _REASON = 300  # characters of what ssh prints
 _LOST = 30.0  # seconds until a silent node counts as lost, and some
 _TAKEN = b"\n"  # no message: tells a caller that its call has arrived
@@ -112,7 +114,7 @@ class Desk:
         """A session has ended."""
         if self._callers.pop(session, None):
             self.changed(len(self._callers))
-        if not self._callers:
+        if self.hosts and not self._callers:
             self.empty.set()
 
     def end(self, outcome: Outcome) -> None:
@@ -170,6 +172,8 @@ class Phone:
 
     # Called when worker-0 has taken the call, and cannot answer it yet.
     reached: Callable[[], None] = staticmethod(lambda: None)
+    # Called with the reason while its name has no address.
+    waits: Callable[[str], None] = staticmethod(lambda reason: None)
 
     def __init__(
         self,
@@ -193,11 +197,18 @@ class Phone:
         files |= {config.name: config.text, **account.files(facts)}
         for name, content in files.items():
             run_dir.write(name, content, 0o600)
+        self._leader = leader
         self._argv = (ssh, "-F", f"{run_dir.path}/{config.name}", leader.host)
         self._env = {**facts.env, **account.variables(facts, run_dir.path)}
 
     async def call(self, call: CallIn) -> CalledIn | Outcome | str:
         """Call once. Return the answer, or why there is none."""
+        try:
+            # If nothing listens yet, ssh costs much more, and tries again only after a second.
+            found = await resolve(self._leader.where, self._leader.ssh_port, self.waits)
+            (await connect(found, _ATTEMPT)).close()
+        except AttemptFailed as error:
+            return str(error)
         pipe = asyncio.subprocess.PIPE
         process = await children.start(self._argv, self._env, stdin=pipe, stdout=pipe, stderr=pipe)
         try:
