@@ -60,6 +60,7 @@ def test_the_desk(case: dict[str, Any]) -> None:
             pending.pop()()
         else:
             desk.is_here = int(name).__eq__
+    assert not (desk.empty.is_set() and desk.callers)
     hosts = [f"{name} {address}".strip() for name, address in desk.hosts]
     assert answers == case.get("answers", answers)
     assert hosts == case.get("hosts", hosts)
