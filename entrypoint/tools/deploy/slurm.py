@@ -12,15 +12,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from posixpath import join
+from posixpath import abspath, join
 
 from entrypoint.base import registry
 from entrypoint.base.errors import RETRIED, ConfigError, UsageError
 from entrypoint.base.render import render as render_template
+from entrypoint.base.values import replace
 from entrypoint.spec import HostEntry, JobSpec
 from entrypoint.tools.deploy._options import (
     DEFAULT,
     RESTARTS,
+    TOOLKIT,
     Mount,
     Options,
     number_of_nodes,
@@ -33,7 +35,7 @@ from entrypoint.tools.deploy._options import (
 )
 
 ALSO = ("sbatch",)  # other names
-TAKES = (*DEFAULT, "runtime", "time", "mount")
+TAKES = (*DEFAULT, "runtime", "time", "mount", "inject", "start")
 # the secret and what is mounted are files in folders that the nodes share
 FILES_ARE_HERE = True
 NEEDS_IMAGE = False  # the toolkit may be installed on the nodes
@@ -59,6 +61,7 @@ def render(spec: JobSpec, options: Options) -> str:
     to a script.
     """
     nodes = number_of_nodes(spec, options, "Slurm")
+    options = replace(options, inject=options.inject and abspath(options.inject))
     runtime = _runtime(options)
     slots = same_slots(spec, "all nodes of a Slurm job get as many cards")
     requested = resources(options)
@@ -69,6 +72,7 @@ def render(spec: JobSpec, options: Options) -> str:
     file = join(options.folder, spec.secret_file or "secret")
     secret = file if spec.calls(nodes) else ""
     exported = _exported(spec, options, secret, slots)
+    toolkit = TOOLKIT if options.image else options.inject
     paths = [options.folder]
     if secret and not secret.startswith(f"{options.folder}/"):
         paths.append(secret)
@@ -91,7 +95,8 @@ def render(spec: JobSpec, options: Options) -> str:
             "secret": secret,
             "folder": options.folder,
             "container": _container(runtime, options, paths, names, "gpu:" in gres),
-            "program": start_command(spec),
+            "shell": f"{toolkit}/bin/sh" if options.inject else "sh",
+            "program": start_command(spec, options, toolkit),
             "retried": " | ".join(map(str, RETRIED)),
             "restarts": RESTARTS,
         },
@@ -105,7 +110,7 @@ def _exported(spec: JobSpec, options: Options, secret: str, slots: int | None) -
         variables["ENTRYPOINT_SECRET_FILE"] = secret
     if any(HostEntry.of(host).slots for host in spec.hosts):
         variables["ENTRYPOINT_SLOTS"] = str(slots)
-    return settings(spec, variables)
+    return settings(spec, options, variables)
 
 
 def _runtime(options: Options) -> str:
@@ -214,10 +219,12 @@ def _container(
             hint = "leave --mount out: without an image, programs see the folders of their node"
             raise unmountable(options.mount, hint)
         return []
-    mounted = [part for mount in options.mount for part in (mount.source, mount.path)]
-    if invalid := [path for path in (*paths, *mounted) if re.search("[,:]", path)]:
+    toolkit = [Mount(options.inject, TOOLKIT, True)] if options.inject else []
+    mounts = [*(Mount(path, path) for path in paths), *toolkit, *options.mount]
+    mounted = dict.fromkeys(part for mount in mounts for part in (mount.source, mount.path))
+    if invalid := [path for path in mounted if re.search("[,:]", path)]:
         raise unmountable(invalid, "use a path without , and :")
-    binds = [*map(str, [*(Mount(path, path) for path in paths), *options.mount])]
+    binds = [*map(str, mounts)]
     if runtime == "apptainer":
         is_complete = (
             "://" in options.image
