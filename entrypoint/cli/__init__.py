@@ -16,9 +16,10 @@ from entrypoint import __version__
 from entrypoint.base.errors import ConfigError, EntrypointError, internal
 from entrypoint.cli.inputs import TRACE
 from entrypoint.output.log import Logger, answer
+from entrypoint.system.folder import own
 from entrypoint.system.proc import hold_standard_streams, undo_launcher
 
-IMAGE = "/etc/entrypoint/image.json"  # what `install` recorded of the image
+_IMAGE = "/etc/entrypoint/image.json"  # what `install` recorded of the image
 _STARTED = "--image-started"  # also in system/image/start.py
 _ABOUT = (["--help"], ["--version"], ["-V"])  # answered whatever the image is like
 _READ = 1 << 16  # characters of a script that are read
@@ -32,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         arguments, program = _split(list(sys.argv[1:] if argv is None else argv))
         if arguments in (["--version"], ["-V"]):
-            answer(f"entrypoint {__version__}\n")
+            answer(f"entrypoint {__version__}\n{components()}")
             return 0
         if not arguments and not program:
             arguments = ["--help"]
@@ -63,6 +64,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         log.flush()
 
 
+def components() -> str:
+    """Return the lines that name what the toolkit's own folder brings along; "" without one."""
+    if not (file := own("share/components")):
+        return ""
+    with open(file) as lines:
+        return lines.read()
+
+
 def script() -> None:
     """Run `entrypoint` as a program, and exit at once: finalizing Python would cost each node 35 ms
     for nothing."""
@@ -74,6 +83,12 @@ def script() -> None:
     gc.disable()  # a start makes no garbage, and a collection takes 10 ms; a node's loop enables it
     undo_launcher()
     os._exit(main())
+
+
+def has_own_start() -> bool:
+    """Return whether this image has a start of its own, by `install` or a variable."""
+    given = os.environ.get("ENTRYPOINT_IMAGE_START", "")
+    return given.startswith("[") or os.path.exists(_IMAGE)
 
 
 def of_image(arguments: Sequence[str]) -> list[str] | None:
@@ -98,7 +113,7 @@ def image() -> None:
     undo_launcher()
     log = Logger()
     argv = sys.argv[1:]
-    if argv[:1] == [_STARTED] or (os.path.exists(IMAGE) and argv[:1] not in _ABOUT):
+    if argv[:1] == [_STARTED] or (has_own_start() and argv[:1] not in _ABOUT):
         argv = _after_own_start(argv, log)
     foreign = _foreign_script(argv)
     arguments = of_image(argv)

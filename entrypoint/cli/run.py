@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from entrypoint.base.model import Facts, Outcome, Topology
-from entrypoint.cli import IMAGE, inputs
+from entrypoint.cli import has_own_start, inputs
 from entrypoint.cli.parser import NAMES, PROGRAM, Command
 from entrypoint.output.log import Logger
 from entrypoint.spec import JobSpec
@@ -73,7 +73,7 @@ def act(args: argparse.Namespace, log: Logger) -> int:
 def _image_start(log: Logger) -> int | None:
     """Run the image's own start first, if it has one that has not run: a scheduler may start this
     without the image's ENTRYPOINT. Returns its status, or None if it has none to run."""
-    if not os.path.exists(IMAGE):
+    if not has_own_start():
         return None
     from entrypoint.system.image.start import run_first
 

@@ -80,6 +80,7 @@ def _client_context(
         "port": peers[0]["port"],
         "alive_interval": _alive_interval(spec),
         "peers": peers,
+        "ssh": topology.ssh,
         "library": topology.naming,
     }
 
@@ -96,9 +97,10 @@ def _sshd_config(spec: JobSpec, facts: Facts, topology: Topology, sample: str = 
     if this.address:
         lines.append(f"ListenAddress {quote_ssh(this.address)}")
     if spec.ssh.client == "none" and not sample:
+        shell = facts.programs.get("sh", "sh")
         lines += [
             "# Whatever a session asks for, it gets the roll call's; `entrypoint run` writes it.",
-            f"ForceCommand exec sh {quote_ssh(topology.run_dir + '/attend')}",
+            f"ForceCommand exec {shell} {quote_ssh(topology.run_dir + '/attend')}",
         ]
     context = {
         "origin": sample or "the job's spec",

@@ -108,6 +108,7 @@ def build(spec: JobSpec, facts: Facts, site: Site, device: Device) -> Topology:
         workdir=spec.workdir or facts.cwd,
         python=facts.python,
         interpreter=_interpreter(spec, facts),
+        ssh=facts.programs.get("ssh", "ssh"),
         naming="" if facts.user else facts.programs.get(NAMES, NAMES),
         pre_start=_pre_start(spec, site),
         launcher=launcher,
@@ -445,7 +446,7 @@ def _ssh_port(spec: JobSpec, task: str, job_id: str) -> int:
 
 def _run_dir(spec: JobSpec, facts: Facts, task: str) -> tuple[str, Source]:
     port = SSH_PORT if spec.ssh.port == "auto" else spec.ssh.port
-    run_dir = spec.run_dir or f"/tmp/entrypoint-{facts.uid}-{of_task(port, task)}"
+    run_dir = spec.run_dir or f"{facts.temp}/entrypoint-{facts.uid}-{of_task(port, task)}"
     if len(run_dir.encode()) > _RUN_DIR_BYTES:
         raise ConfigError(
             "EP125 run_dir is too long for a socket in it",

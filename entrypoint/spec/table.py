@@ -25,8 +25,8 @@ RESERVED = table("""
     ENTRYPOINT_STAGE   | Internal: the stage of the boot that a process is in.
     ENTRYPOINT_KEEP    | Internal: the names that mpirun's -x sets by value, which a rank keeps.
     ENTRYPOINT_SIMULATE_ASCEND | For tests: count this many Ascend cards if there are none.
-    ENTRYPOINT_IMAGE_START     | `no` leaves out the image's own start, which `install` has kept; \
-        once it has run, `done`.
+    ENTRYPOINT_IMAGE_START     | The image's own ENTRYPOINT, which runs first, as a JSON list; `no` \
+        leaves out the one that `install` has kept. Once it has run, `done`.
     ENTRYPOINT_USER    | For the file of `deploy compose`: the user that its containers run as.
     ENTRYPOINT_CACHE   | Internal: the directory in which the demo and the tests keep their \
         downloads.

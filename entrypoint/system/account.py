@@ -21,6 +21,7 @@ _DAY = 86400
 # What sshd has the shell do, for short; a restricted shell does not replace itself.
 _TEST = "exec sh -c 'exit 3'"
 _ANSWER = 3
+_SSHD, _SSHD_ID = "sshd", 74  # privilege separation's user, and a number for it: Fedora's
 _SECONDS = 5.0  # for that; csh and fish read files of the user first
 
 
@@ -47,6 +48,8 @@ def refusal(uid: int) -> str:
         entry = pwd.getpwuid(uid)
     except KeyError:
         return "no entry in /etc/passwd"
+    if uid == 0 and not _has_user(_SSHD):
+        return f"an sshd run by root needs the user {_SSHD}"
     password, expires = entry.pw_passwd, ""
     with contextlib.suppress(OSError), open("/etc/shadow", errors="replace") as lines:
         for fields in (line.rstrip("\n").split(":") for line in lines):
@@ -58,6 +61,12 @@ def refusal(uid: int) -> str:
         return f"the account {entry.pw_name} has expired"
     shell = entry.pw_shell or "/bin/sh"
     return "" if _runs_commands(shell, entry.pw_dir) else f"its shell {shell} runs no commands"
+
+
+def _has_user(name: str) -> bool:
+    with contextlib.suppress(KeyError):
+        return bool(pwd.getpwnam(name))
+    return False
 
 
 def _runs_commands(shell: str, home: str) -> bool:
@@ -78,11 +87,16 @@ def files(facts: Facts) -> dict[str, bytes]:
     if not refusal(facts.uid):
         return {}
     name = login(facts)
-    own = os.fsencode(f"{name}:x:{facts.uid}:{os.getgid()}::{facts.home}:/bin/sh\n")
-    others = b""
-    with contextlib.suppress(OSError):
-        others = Path("/etc/passwd").read_bytes()  # an sshd run by root needs the user `sshd`
-    return {"passwd": own + others, "shadow": os.fsencode(f"{name}:*:::::::\n")}
+    shell = facts.programs.get("sh", "/bin/sh")
+    own = f"{name}:x:{facts.uid}:{os.getgid()}::{facts.home}:{shell}\n"
+    if not _has_user(_SSHD):
+        own += f"{_SSHD}:x:{_SSHD_ID}:{_SSHD_ID}::/run/sshd:/bin/false\n"
+    texts = {"passwd": b"", "group": b""}
+    for file in texts:
+        with contextlib.suppress(OSError):
+            texts[file] = Path("/etc", file).read_bytes()
+    texts["passwd"] = os.fsencode(own) + texts["passwd"]
+    return {**texts, "shadow": os.fsencode(f"{name}:*:::::::\n")}
 
 
 def variables(facts: Facts, run_dir: Path) -> dict[str, str]:
@@ -98,5 +112,5 @@ def variables(facts: Facts, run_dir: Path) -> dict[str, str]:
         "LD_PRELOAD": library,
         "NSS_WRAPPER_PASSWD": str(run_dir / "passwd"),
         "NSS_WRAPPER_SHADOW": str(run_dir / "shadow"),
-        "NSS_WRAPPER_GROUP": "/etc/group",
+        "NSS_WRAPPER_GROUP": str(run_dir / "group"),
     }

@@ -13,13 +13,15 @@ from entrypoint.base.values import replace
 from entrypoint.plan import with_installed
 from entrypoint.plan.topology import NAMES
 from entrypoint.platforms import FILES, SCRIPTS
+from entrypoint.system.folder import own
 from entrypoint.system.image import mpi
 from entrypoint.system.process import cwd, environment, which
 
 # sshd is in folders that an ordinary user's PATH does not have.
 _SYSTEM_PATH = "/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin"
 _LONGEST = 16 << 20  # characters of a platform's file
-_PROGRAMS = ("sshd", "ssh", "mpirun", "python", "python3")
+_OPENSSH = ("sshd", "ssh")  # the toolkit's own, if it has a folder
+_PROGRAMS = ("mpirun", "python", "python3")
 
 
 def read() -> Facts:
@@ -35,7 +37,10 @@ def read() -> Facts:
         home = os.environ.get("HOME", "/")
     env = environment()
     path = f"{env.get('PATH', '')}:{_SYSTEM_PATH}"
-    programs = {name: file for name in _PROGRAMS if (file := which(name, path))}
+    found = {name: own(f"bin/{name}") or which(name, path) for name in _OPENSSH}
+    found |= {name: which(name, path) for name in _PROGRAMS}
+    found["sh"] = None if which("sh", path) else own("bin/sh")
+    programs = {name: file for name, file in found.items() if file}
     installed = mpi.find(path, env)
     programs = {name: f"{place.folder}/{name}" for name, place in installed.items()} | programs
     if not user and (library := names_library()):
@@ -53,11 +58,14 @@ def read() -> Facts:
         python=sys.executable,
         files=dict(_files()),
         scripts=tuple(_scripts(env)),
+        temp="/tmp" if os.path.isdir("/tmp") else "/dev/shm",
     )
 
 
 def names_library() -> str | None:
-    """Return the path of libnss_wrapper; None if it is not installed."""
+    """Return the path of libnss_wrapper; None if there is none."""
+    if library := own(f"lib/{NAMES}"):
+        return library
     import glob
 
     # Folders for libraries of Debian, Fedora and Alpine.

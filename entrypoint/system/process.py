@@ -19,6 +19,7 @@ from entrypoint.base.errors import EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND
 from entrypoint.base.model import Outcome
 from entrypoint.base.text import escaped
 from entrypoint.system import proc
+from entrypoint.system.folder import own
 from entrypoint.system.prctl import CHILD_SUBREAPER, DUMPABLE, NAME, prctl
 
 # Names of this process that a health check reads (health.py): 15 bytes at most.
@@ -155,7 +156,10 @@ def behind_init(argv: Sequence[str], env: Mapping[str, str]) -> Sequence[str]:
 
 
 def tied(argv: Sequence[str]) -> Sequence[str]:
-    """Return a command line with which the kernel kills the program when this process dies, if
-    setpriv is there."""
-    setpriv = which("setpriv", os.environ.get("PATH", os.defpath))  # of util-linux
-    return (setpriv, "--pdeathsig", "KILL", "--", *argv) if setpriv else argv
+    """Return a command line with which the kernel kills the program when this process dies, if the
+    toolkit's folder is there, or setpriv of util-linux; busybox's cannot do it."""
+    if tie := own("bin/tie"):
+        return (tie, *argv)
+    setpriv = which("setpriv", os.environ.get("PATH", os.defpath))
+    is_complete = setpriv and os.path.basename(os.path.realpath(setpriv)) == "setpriv"
+    return (setpriv, "--pdeathsig", "KILL", "--", *argv) if setpriv and is_complete else argv

@@ -24,7 +24,7 @@ from entrypoint.system import proc
 from entrypoint.system.descriptors import open_regular
 from entrypoint.system.files import is_trusted
 
-_USUAL = "/tmp/entrypoint-*"  # run directories of jobs that set none
+_USUAL = ("/tmp/entrypoint-*", "/dev/shm/entrypoint-*")  # run directories of jobs that set none
 _LATE = 3.0  # seconds that a write may be overdue
 _MOMENT = 0.5  # seconds to wait for the record of a boot that has none yet
 _LOOK = 0.05  # seconds between two reads meanwhile
@@ -59,7 +59,7 @@ class Starting(Silent):
 
 def find(run_dir: str | None = None) -> Path:
     """Return the run directory of the boot: this one, if set; that of ENTRYPOINT_RUN_DIR, if it has
-    a boot; that of this user's only boot in the usual place that runs; or that of the only one
+    a boot; that of this user's only boot in the usual places that runs; or that of the only one
     there. Root's count if this user has none.
 
     Raises UsageError if there are several, NoInputError if there is no trace of any, RefusedError
@@ -75,7 +75,7 @@ def find(run_dir: str | None = None) -> Path:
         own = sorted(path for path, owner in records.items() if owner == user)
         running = [path for path in own if _runs(path)]
         if not running and health.states_of(user):
-            raise Starting(_USUAL)
+            raise Starting(" or ".join(_USUAL))
         if len(boots := running or own) > 1:
             hint = f"choose one: --run-dir {boots[0]}"
             raise UsageError("EP032 there are several boots here", ", ".join(boots), hint)
@@ -95,7 +95,7 @@ def find(run_dir: str | None = None) -> Path:
 def _records() -> dict[str, int]:
     """Return the run directories in the usual place that have a record, and its owner."""
     owners = {}
-    for file in glob.glob(record_of(_USUAL)):
+    for file in (file for usual in _USUAL for file in glob.glob(record_of(usual))):
         with contextlib.suppress(OSError):
             owners[file.removesuffix(record_of(""))] = os.lstat(file).st_uid
     return owners

@@ -2,7 +2,8 @@
 
 It exports variables, runs hooks and may change the user, so it runs first, with `image-entry` as
 its argument, which so inherits what it prepared. This process stays as its parent (parent.py).
-scripts/image/install tries and records it (cli/record_start.py).
+scripts/image/install tries and records it (cli/record_start.py); where the toolkit is mounted into
+an image, a variable names it.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ from entrypoint.base.errors import ConfigError
 from entrypoint.base.text import Log
 from entrypoint.base.values import frozen
 from entrypoint.system import process
+from entrypoint.system.folder import own
 
 RECORD = "/etc/entrypoint/image.json"  # also in cli/__init__.py, which imports nothing
-ENTRY = "/usr/local/bin/image-entry"
-VARIABLE = "ENTRYPOINT_IMAGE_START"
+ENTRY = own("bin/image-entry") or "/usr/local/bin/image-entry"
+VARIABLE = "ENTRYPOINT_IMAGE_START"  # or, before it has run, the start itself: a JSON list
 # First argument of image-entry when the image's own start runs it. Then follow the parent's mark,
 # the folder in which the start was begun, and the container's.
 HAS_RUN = "--image-started"
@@ -42,28 +44,34 @@ class ImageStart:
 
 
 def read() -> ImageStart | None:
-    """Return the recorded start of this image; None if it has none.
+    """Return the start that the variable names, or the record of this image; None if there is none.
 
-    Raises ConfigError if the record is not one.
+    Raises ConfigError if what they say is not one.
     """
-    if not os.path.exists(RECORD):
+    given = os.environ.get(VARIABLE, "")
+    place = VARIABLE if given.startswith("[") else RECORD
+    if place == RECORD and not os.path.exists(RECORD):
         return None
     import json
 
     try:
-        with open(RECORD, encoding="utf-8") as file:
-            data = json.load(file)
+        if place == VARIABLE:
+            data = {"start": json.loads(given)}
+        else:
+            with open(RECORD, encoding="utf-8") as file:
+                data = json.load(file)
         argv = tuple(data["start"])
+        first = data.get("first", "")
         folder = data.get("folder", "")
-        if not all(isinstance(word, str) for word in (*argv, data["first"], folder)):
+        if not all(isinstance(word, str) for word in (*argv, first, folder)):
             raise TypeError("not a list of texts")
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(
-            "EP447 the record of the image's own start cannot be used",
-            f"{RECORD}: {type(error).__name__}: {error}",
-            "remove it, and run /opt/entrypoint/install again in the Dockerfile",
+            "EP447 the image's own start cannot be used",
+            f"{place}: {type(error).__name__}: {error}",
+            f"{VARIABLE} is a JSON list, and {RECORD} is written by /opt/entrypoint/install",
         ) from None
-    return ImageStart(argv, data["first"], folder) if argv else None
+    return ImageStart(argv, first, folder) if argv else None
 
 
 def run_first(words: Sequence[str], log: Log) -> int | None:
@@ -72,7 +80,8 @@ def run_first(words: Sequence[str], log: Log) -> int | None:
     Returns the status with which it ended; None if the image has none or it has run already. Raises
     ConfigError if it must be process 1 and this process is another.
     """
-    if os.environ.get(VARIABLE):
+    given = os.environ.get(VARIABLE)
+    if given and not given.startswith("["):
         return None
     start = read()
     if start is None or (start.first and _name_of_first() == start.first):
