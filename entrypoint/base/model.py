@@ -69,7 +69,7 @@ class Facts:
     home: str
     # entries of /dev, where a device's adapter looks for its own
     device_files: tuple[str, ...] = ()
-    # name -> absolute path, of those we may start; `sh` only if the image has none
+    # name -> absolute path, of those we may start; `sh` only where the image has none
     programs: Mapping[str, str] = field(default_factory=dict)
     mpi: str = ""  # version of Open MPI, "" where there is none
     # name -> where, of an MPI's program that does not run by PATH alone
@@ -82,8 +82,7 @@ class Facts:
     mpi_params: tuple[str, ...] = ()  # names of the parameters that Open MPI's own files set
     # path -> content, of those that platforms write
     files: Mapping[str, str] = field(default_factory=dict, repr=False)
-    # absolute paths of users' scripts that a platform's own boot would run first
-    scripts: tuple[str, ...] = ()
+    scripts: tuple[str, ...] = ()  # users' own, which a platform's own boot would run first
     temp: str = "/tmp"  # the folder for files of a job, which some images do not have
 
 
@@ -270,7 +269,6 @@ class Topology:
     workdir: str = "/"  # of this node's programs
     python: str = "python3"  # the interpreter that our processes run in
     interpreter: str = "python"  # the one of the job's programs, where they name none
-    ssh: str = "ssh"  # the client on this node
     naming: str = ""  # library that gives ssh a name for this node's uid, where it has none
     # the platform's script for this node, to run after its other start hooks; "" for none
     pre_start: str = ""

@@ -47,10 +47,10 @@ def ssh_files(spec: JobSpec, facts: Facts, plan: Plan) -> Iterator[File]:
     if topology.naming:
         yield File("passwd", "", "a name for this uid, for sshd and ssh alone")
     if spec.ssh.client == "files" and topology.is_leader:
-        yield from _client_files(spec, plan)
+        yield from _client_files(spec, facts, plan)
 
 
-def _client_files(spec: JobSpec, plan: Plan) -> Iterator[File]:
+def _client_files(spec: JobSpec, facts: Facts, plan: Plan) -> Iterator[File]:
     """Yield what an ssh client needs to log in to the nodes."""
     topology = plan.topology
     peers = [
@@ -58,6 +58,7 @@ def _client_files(spec: JobSpec, plan: Plan) -> Iterator[File]:
         for node, report in zip(topology.nodes, plan.members.reports, strict=True)
     ]
     context = _client_context(spec, topology, "the roll call", peers)
+    context["ssh"] = facts.programs.get("ssh", "ssh")
     yield file("ssh/ssh_config.j2", context)
     yield replace(file("ssh/ssh.sh.j2", context, 0o700), name="ssh")
     yield File("client_key", "", "this job's keys", secret=True)
@@ -80,7 +81,6 @@ def _client_context(
         "port": peers[0]["port"],
         "alive_interval": _alive_interval(spec),
         "peers": peers,
-        "ssh": topology.ssh,
         "library": topology.naming,
     }
 

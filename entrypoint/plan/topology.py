@@ -108,7 +108,6 @@ def build(spec: JobSpec, facts: Facts, site: Site, device: Device) -> Topology:
         workdir=spec.workdir or facts.cwd,
         python=facts.python,
         interpreter=_interpreter(spec, facts),
-        ssh=facts.programs.get("ssh", "ssh"),
         naming="" if facts.user else facts.programs.get(NAMES, NAMES),
         pre_start=_pre_start(spec, site),
         launcher=launcher,

@@ -25,7 +25,7 @@ RESERVED = table("""
     ENTRYPOINT_STAGE   | Internal: the stage of the boot that a process is in.
     ENTRYPOINT_KEEP    | Internal: the names that mpirun's -x sets by value, which a rank keeps.
     ENTRYPOINT_SIMULATE_ASCEND | For tests: count this many Ascend cards if there are none.
-    ENTRYPOINT_IMAGE_START     | The image's own ENTRYPOINT, which runs first, as a JSON list; `no` \
+    ENTRYPOINT_IMAGE_START     | The image's own ENTRYPOINT, to run first, as a JSON list; `no` \
         leaves out the one that `install` has kept. Once it has run, `done`.
     ENTRYPOINT_USER    | For the file of `deploy compose`: the user that its containers run as.
     ENTRYPOINT_CACHE   | Internal: the directory in which the demo and the tests keep their \

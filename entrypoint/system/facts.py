@@ -20,6 +20,7 @@ from entrypoint.system.process import cwd, environment, which
 # sshd is in folders that an ordinary user's PATH does not have.
 _SYSTEM_PATH = "/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin"
 _LONGEST = 16 << 20  # characters of a platform's file
+_TEMPS = ("/tmp", "/dev/shm")  # some images have no /tmp, or a read-only one
 _OPENSSH = ("sshd", "ssh")  # the toolkit's own, if it has a folder
 _PROGRAMS = ("mpirun", "python", "python3")
 
@@ -58,8 +59,12 @@ def read() -> Facts:
         python=sys.executable,
         files=dict(_files()),
         scripts=tuple(_scripts(env)),
-        temp="/tmp" if os.path.isdir("/tmp") else "/dev/shm",
+        temp=next(filter(_is_writable, _TEMPS), _TEMPS[0]),
     )
+
+
+def _is_writable(folder: str) -> bool:
+    return os.access(folder, os.W_OK | os.X_OK)
 
 
 def names_library() -> str | None:

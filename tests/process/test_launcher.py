@@ -12,6 +12,7 @@ from shlex import split
 import pytest
 
 from tests import TREE
+from tests.process.bench import executable
 
 GIVEN = {
     b"LD_LIBRARY_PATH": b"/my/lib",
@@ -37,31 +38,59 @@ def environment(words: list[str], env: dict[bytes, bytes]) -> dict[bytes, bytes]
     return {name: value for name, value in found.items() if name != b"LC_CTYPE"}
 
 
-@pytest.fixture
-def launcher(tmp_path: Path) -> str:
-    """The launcher, with `env` in Python's place."""
+def folder(path: Path, *words: str) -> Path:
+    """A folder with the launcher, and with `env` in its programs' place."""
     compiler = shutil.which("gcc") or pytest.skip("there is no gcc here")
-    words = [
-        *split("-std=c99 -Wall -Wextra -Werror"),
-        '-DPYTHON="/usr/bin/env"',
-        "-o",
-        str(tmp_path / "python3"),
-    ]
-    subprocess.run([compiler, *words, str(TREE / "scripts/image/launcher.c")], check=True)
-    return str(tmp_path / "python3")
+    for name in ("bin", "lib", "libexec"):
+        (path / name).mkdir(parents=True)
+    argv = [compiler, *split("-std=c99 -Wall -Wextra -Werror"), *words]
+    source = TREE / "scripts/image/launcher.c"
+    subprocess.run([*argv, "-o", path / "bin/launcher", source], check=True)
+    for name in ("python3", "sshd", "entrypoint", "tie"):
+        (path / "bin" / name).symlink_to("launcher")
+        (path / "libexec" / name).symlink_to("/usr/bin/env")
+    return path
 
 
-def test_the_launcher_keeps_the_loader_s_variables_from_python(launcher: str) -> None:
-    assert environment([launcher, "-0"], GIVEN) == KEPT
+@pytest.fixture
+def usual(tmp_path: Path) -> Path:
+    """The folder in its usual place."""
+    return folder(tmp_path / "usual", f'-DHOME="{tmp_path}/usual"')
 
 
-def test_words_and_status_pass_the_launcher(launcher: str) -> None:
-    done = subprocess.run(
-        [launcher, "sh", "-c", 'echo "$@"; exit 7', "sh", "two  words", ""],
-        capture_output=True,
-        check=False,
-    )
-    assert (done.returncode, done.stdout) == (7, b"two  words \n")
+def test_the_launcher_keeps_the_loader_s_variables_from_python(usual: Path) -> None:
+    assert environment([f"{usual}/bin/python3", "-0"], GIVEN) == KEPT
+
+
+def test_openssh_gets_our_libnss_wrapper_alone(usual: Path) -> None:
+    program = [f"{usual}/bin/sshd", "-0"]
+    others = {name: value for name, value in GIVEN.items() if not name.startswith(b"LD_")}
+    assert environment(program, {**GIVEN, b"LD_PRELOAD": b"/lib/libmine.so"}) == others
+    names = {b"LD_PRELOAD": bytes(usual / "lib/libnss_wrapper.so")}
+    silent = {"stderr": subprocess.DEVNULL}  # there is no such library here
+    done = subprocess.run(program, env=GIVEN | names, check=True, stdout=subprocess.PIPE, **silent)
+    assert b"LD_PRELOAD=" in done.stdout
+
+
+def test_words_and_status_pass_the_launcher(usual: Path) -> None:
+    for program in ("python3", "tie"):
+        done = subprocess.run(
+            [f"{usual}/bin/{program}", "sh", "-c", 'echo "$@"; exit 7', "sh", "two  words", ""],
+            capture_output=True,
+            check=False,
+        )
+        assert (done.returncode, done.stdout) == (7, b"two  words \n")
+
+
+def test_elsewhere_programs_are_arguments_of_the_loader(tmp_path: Path) -> None:
+    place = folder(tmp_path / "else where", '-DHOME="/nowhere"', '-DLOADER="ld.so"')
+    executable(place / "lib/ld.so", 'printf "%s\\n" "$@"')
+    for name, script in (("sshd", []), ("entrypoint", ["-I", f"{place}/libexec/entrypoint"])):
+        program = "python3" if script else name
+        expected = ["--argv0", f"{place}/bin/{program}", f"{place}/libexec/{program}", *script, "x"]
+        argv = [place / "bin" / name, "x"]
+        done = subprocess.run(argv, capture_output=True, text=True, check=True)
+        assert done.stdout.splitlines() == expected
 
 
 @pytest.mark.promise("settings of the image's loader reach programs and not the toolkit's Python")

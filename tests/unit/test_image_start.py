@@ -83,9 +83,18 @@ def test_the_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert image_start.read() == ImageStart(("/run.sh", "-q"), "", "/a")
     file.write_text('{"start": ["/run.sh"], "first": ""}')
     assert image_start.read() == ImageStart(("/run.sh",))
-    for text in ("", "[]", '{"start": [1], "first": ""}', '{"start": ["/run.sh"]}'):
+    for text in ("", "[]", '{"start": [1], "first": ""}', "{}"):
         file.write_text(text)
         with pytest.raises(ConfigError, match="EP447"):
+            image_start.read()
+
+
+def test_the_variable_names_it_before_the_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(image_start.VARIABLE, '["/run.sh", "-q"]')
+    assert image_start.read() == ImageStart(("/run.sh", "-q"))
+    for text in ("[", "[1]"):
+        monkeypatch.setenv(image_start.VARIABLE, text)
+        with pytest.raises(ConfigError, match=f"EP447 .*{image_start.VARIABLE}"):
             image_start.read()
 
 
