@@ -84,7 +84,8 @@ def render(spec: JobSpec, options: Options) -> str:
         patch = {field: value for field, value in container.items() if field in _PATCHED}
         kept = {field: value for field, value in pod["spec"].items() if field in _POD}
         context["pod"] = _indented({**pod, "spec": {**kept, "containers": [patch]}}, 22)
-        context["runtime"] = _indented(_runtime(**pod), 16)
+        if context["way"] == "copy":
+            context["runtime"] = _indented(_runtime(**pod), 16)
         context["env"] = _indented(container["env"], 6)
     return render_template(f"kubernetes/{name}.yaml.j2", context)
 
@@ -95,7 +96,7 @@ def _runtime(metadata: Any, spec: dict[str, Any]) -> dict[str, Any]:
     (node,) = spec["containers"]
     own = {
         "securityContext": spec["securityContext"],
-        "initContainers": spec.get("initContainers"),
+        "initContainers": spec["initContainers"],
         "containers": [{name: node[name] for name in ("name", "image", "securityContext")}],
         "volumes": [volume for volume in spec["volumes"] if volume["name"] == "toolkit"],
     }
@@ -201,6 +202,7 @@ def _context(spec: JobSpec, options: Options) -> dict[str, Any]:
         "toolkit": toolkit_image(options),
         "toolkit_folder": TOOLKIT,
         "way": _way(options),
+        "runtime": "",
         # in commands and variables Kubernetes replaces $(NAME), and $$ by $
         "settings": [
             {"name": name, "value": value.replace("$", "$$")} for name, value in variables.items()
