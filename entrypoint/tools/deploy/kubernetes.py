@@ -188,9 +188,6 @@ def _context(spec: JobSpec, options: Options) -> dict[str, Any]:
             "add slots: 8",
         )
     variables = _settings(spec, options, _hosts(spec, names))
-    # below a mounted image, whose folder no containerd before 2.2 mounts alone
-    program = f"{TOOLKIT}{TOOLKIT}" if _way(options) == "image" else TOOLKIT
-    limits = _limits(spec, options)
     again = spec.restarts.most > 0 or spec.spares > 0
     return {
         "kind": kind,
@@ -199,22 +196,17 @@ def _context(spec: JobSpec, options: Options) -> dict[str, Any]:
         "nodes": nodes,
         "slots": max(number or 0 for number in slots),
         "image": options.image,
-        "toolkit": toolkit_image(options),
-        "toolkit_folder": TOOLKIT,
-        "way": _way(options),
-        "runtime": "",
+        **_toolkit(spec, options),
         # in commands and variables Kubernetes replaces $(NAME), and $$ by $
         "settings": [
             {"name": name, "value": value.replace("$", "$$")} for name, value in variables.items()
         ],
-        "args": [word.replace("$", "$$") for word in start_command(spec, options, program)],
         "spec_text": _block(options.spec_text),
         "spec_folder": _SPEC,
         "secret_folder": _SECRET if spec.calls(nodes) else "",
         "port": 0 if spec.ssh.port == "auto" else spec.ssh.port,
         "metrics": _metrics(spec, nodes),
-        "limits": limits,
-        "plain_limits": {name: limit for name, limit in limits.items() if "/" not in name},
+        "limits": _limits(spec, options),
         "claims": _claims(options, kind),
         "mounts": options.mount,
         "grace": round(spec.timeouts.grace) + 10,
@@ -225,6 +217,22 @@ def _context(spec: JobSpec, options: Options) -> dict[str, Any]:
         "restarts": min(max(RESTARTS, spec.restarts.most), _MOST),
         "probe": _PROBE,
         "probes": min(math.ceil((spec.timeouts.peers + _HOOKS) / _PROBE), _MOST),
+    }
+
+
+def _toolkit(spec: JobSpec, options: Options) -> dict[str, Any]:
+    """Return how the Pods get the toolkit, and start it."""
+    way = _way(options)
+    # below a mounted image, whose folder no containerd before 2.2 mounts alone
+    folder = f"{TOOLKIT}{TOOLKIT}" if way == "image" else TOOLKIT
+    limits = _limits(spec, options).items()
+    return {
+        "toolkit": toolkit_image(options),
+        "toolkit_folder": TOOLKIT,
+        "way": way,
+        "runtime": "",
+        "plain_limits": {name: limit for name, limit in limits if "/" not in name},
+        "args": [word.replace("$", "$$") for word in start_command(spec, options, folder)],
     }
 
 

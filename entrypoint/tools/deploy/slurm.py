@@ -17,7 +17,6 @@ from posixpath import abspath, join
 from entrypoint.base import registry
 from entrypoint.base.errors import RETRIED, ConfigError, UsageError
 from entrypoint.base.render import render as render_template
-from entrypoint.base.values import replace
 from entrypoint.spec import HostEntry, JobSpec
 from entrypoint.tools.deploy._options import (
     DEFAULT,
@@ -61,7 +60,6 @@ def render(spec: JobSpec, options: Options) -> str:
     to a script.
     """
     nodes = number_of_nodes(spec, options, "Slurm")
-    options = replace(options, inject=options.inject and abspath(options.inject))
     runtime = _runtime(options)
     slots = same_slots(spec, "all nodes of a Slurm job get as many cards")
     requested = resources(options)
@@ -72,10 +70,7 @@ def render(spec: JobSpec, options: Options) -> str:
     file = join(options.folder, spec.secret_file or "secret")
     secret = file if spec.calls(nodes) else ""
     exported = _exported(spec, options, secret, slots)
-    toolkit = TOOLKIT if options.image else options.inject
-    paths = [options.folder]
-    if secret and not secret.startswith(f"{options.folder}/"):
-        paths.append(secret)
+    toolkit = TOOLKIT if options.image else abspath(options.inject)
     names = [*exported, *(["ENTRYPOINT_HOSTS"] if spec.hosts else [])]
     return render_template(
         "slurm/job.sh.j2",
@@ -94,7 +89,7 @@ def render(spec: JobSpec, options: Options) -> str:
             "named_hosts": bool(spec.hosts),
             "secret": secret,
             "folder": options.folder,
-            "container": _container(runtime, options, paths, names, "gpu:" in gres),
+            "container": _container(runtime, options, secret, names, "gpu:" in gres),
             "shell": f"{toolkit}/bin/sh" if options.inject else "sh",
             "program": start_command(spec, options, toolkit),
             "retried": " | ".join(map(str, RETRIED)),
@@ -207,7 +202,7 @@ def _time(spec: JobSpec, options: Options) -> str:
 
 
 def _container(
-    runtime: str, options: Options, paths: Sequence[str], names: Sequence[str], gpus: bool
+    runtime: str, options: Options, secret: str, names: Sequence[str], gpus: bool
 ) -> list[str]:
     """Return the arguments for the image: options of srun for pyxis, a command for apptainer.
 
@@ -219,7 +214,9 @@ def _container(
             hint = "leave --mount out: without an image, programs see the folders of their node"
             raise unmountable(options.mount, hint)
         return []
-    toolkit = [Mount(options.inject, TOOLKIT, True)] if options.inject else []
+    outside = [] if secret.startswith(f"{options.folder}/") or not secret else [secret]
+    toolkit = [Mount(abspath(options.inject), TOOLKIT, True)] if options.inject else []
+    paths = (options.folder, *outside)
     mounts = [*(Mount(path, path) for path in paths), *toolkit, *options.mount]
     mounted = dict.fromkeys(part for mount in mounts for part in (mount.source, mount.path))
     if invalid := [path for path in mounted if re.search("[,:]", path)]:
