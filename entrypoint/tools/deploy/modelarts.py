@@ -103,7 +103,8 @@ def _boot(options: Options) -> str:
         hint = "put the toolkit's archive into the folder of --code, which each container gets"
         raise UsageError("EP806 not in the code directory", detail, hint)
     file = shlex.quote(f"{_code_directory(code)}/{archive.removeprefix(code)}")
-    unpack = f"mkdir -p {_UNPACKED} && tar -xf {file} -C {_UNPACKED} --strip-components=1"
+    gzipped = "z" * archive.endswith("gz")  # busybox wants to be told
+    unpack = f"mkdir -p {_UNPACKED} && tar -x{gzipped}f {file} -C {_UNPACKED} --strip-components=1"
     return f"sh -c {shlex.quote(f'{unpack} && exec {_UNPACKED}/bin/entrypoint run')}"
 
 
