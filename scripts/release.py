@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""release.py [--images "gpu ascend toolkit"] [--key FILE] [--out FOLDER] - make a release of the
-commit that is checked out, in build/release. docs/how-to/upgrade.md lists its files, and shows how
-to check it; `make verify` checks it before it is published.
+"""release.py [--images "gpu ascend toolkit folder"] [--key FILE] [--out FOLDER] - make a release of
+the commit that is checked out, in build/release. docs/how-to/upgrade.md lists its files, and shows
+how to check it; `make verify` checks it before it is published.
 
 The same commit gives the same bytes: times are the commit's, packages those of the lock files, an
 image is the one that the engine has built of this commit (layers of Debian's packages differ if
@@ -23,6 +23,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import oci
 import sbom
 import version
 
@@ -129,6 +130,25 @@ def image(kind: str, out: Path, name: str) -> None:
     run("docker", "rmi", named)
 
 
+def folder(out: Path, name: str, epoch: int) -> None:
+    """Write the toolkit's folder for each architecture as a tar, and as one OCI index of images."""
+    layout = oci.Layout(name, epoch)
+    images = []
+    for architecture, words in {"amd64": (), "arm64": ("arm64",)}.items():
+        run(TREE / "scripts/build-image", "toolkit", *words)
+        built = f"entrypoint-toolkit:{words[0] if words else 'dev'}"
+        inspected = run("docker", "image", "inspect", "--format", "{{json .Config}}", built)
+        config = json.loads(inspected)
+        kept = {key: config[key] for key in ("Entrypoint", "Cmd", "Env", "Labels") if config[key]}
+        with tempfile.TemporaryDirectory() as work:
+            files = oci.folder_of(built, Path(work))
+            with (out / f"entrypoint-folder-{name}-{architecture}.tar.gz").open("wb") as file:
+                oci.pack(file, files, "entrypoint", epoch)
+            images.append(layout.image(files, architecture, kept))
+        write(out / f"entrypoint-folder-{name}-{architecture}.cdx.json", sbom.of_image(built))
+    layout.write(out / f"entrypoint-toolkit-{name}.oci.tar", images)
+
+
 def provenance(out: Path, name: str, epoch: int, images: list[str]) -> dict[str, Any]:
     """Return what was made, from what, and how."""
     commit = {
@@ -173,7 +193,7 @@ def seal(out: Path, key: Path | None) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="make release", description="Make a release.")
-    parser.add_argument("--images", default="gpu ascend toolkit", help='"" for none')
+    parser.add_argument("--images", default="gpu ascend toolkit folder", help='"" for none')
     parser.add_argument("--key", type=Path, help="of ssh; Ed25519 signs the same bytes each time")
     parser.add_argument("--out", type=Path, default=TREE / "build/release")
     options = parser.parse_args()
@@ -198,7 +218,10 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         package(out, Path(folder), name, epoch)
     for kind in images:
-        image(kind, out, name)
+        if kind == "folder":
+            folder(out, name, epoch)
+        else:
+            image(kind, out, name)
     write(out / "provenance.json", provenance(out, name, epoch, images))
     seal(out, options.key)
     print((out / "SHA256SUMS").read_text(), end="")

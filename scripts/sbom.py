@@ -20,7 +20,7 @@ from typing import Any
 from urllib.parse import quote
 
 TREE = Path(__file__).resolve().parent.parent
-OWN = "opt/entrypoint/python"  # the toolkit's own Python, in images that have one
+OWN = "opt/entrypoint/share"  # of what the toolkit's folder brings along, in images that have it
 READ = re.compile(
     r"var/lib/dpkg/status|usr/lib/os-release|usr/share/doc/[^/]+(/copyright)?"
     rf"|{OWN}/(os-release|packages\.txt|licenses/[^/]+)"

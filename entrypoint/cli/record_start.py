@@ -164,8 +164,8 @@ def dockerfile(start: ImageStart | None) -> str:
         # Process 1 has nothing in front, so it calls the toolkit; and without this variable
         # s6-overlay does not pass signals on.
         init = "ENV S6_CMD_RECEIVE_SIGNALS=1\n"
-        return f"{init}ENTRYPOINT {json.dumps([*start.argv, image_start.ENTRY])}"
-    return f"ENTRYPOINT {json.dumps([*_TINI, image_start.ENTRY])}"
+        return f"{init}ENTRYPOINT {json.dumps([*start.argv, image_start.INSTALLED])}"
+    return f"ENTRYPOINT {json.dumps([*_TINI, image_start.INSTALLED])}"
 
 
 def _write(start: ImageStart) -> None:

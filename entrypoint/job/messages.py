@@ -112,10 +112,12 @@ PhaseRow = tuple[Annotated[str, one_of(*NAMES)], Time, Time, Label]
 
 @frozen
 class CallIn:
-    """This node's host name, and its index if it was given one."""
+    """This node's host name, and its index if it was given one. `own`: tells a worker-0 that it
+    has called itself."""
 
     name: Host
     index: Rank | None
+    own: Label = ""
 
 
 @frozen

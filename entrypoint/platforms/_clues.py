@@ -117,9 +117,12 @@ class Clues:
         if reason := wrong_ports(listeners, origin):
             self.unknown["hosts"] = reason
 
-    def take_index(self, name: str, offset: int = 0) -> None:
-        """Take this node's place among the hosts: the variable's number, after `offset` others."""
+    def take_index(self, name: str, offset: int = 0, first: int = 0) -> None:
+        """Take this node's place among the hosts: the variable's number, after `offset` others, and
+        after that of the `first` node."""
         index = self.number(name)
+        if index is not None and index <= first:
+            index = 0 if index == first else index + 1
         hosts = len(self.hosts)
         if index is not None and not (hosts and index + offset >= hosts):
             self.take("index", index + offset, name)
@@ -172,7 +175,7 @@ def take_variables(row: Any, clues: Clues) -> None:
         clues.take("leader", masters[0] if masters else None, clues.first(*row.MASTER))
     if lists != "-":
         clues.take_hosts(lists, counter, tuple(hosts))
-    clues.take_index(clues.first(*row.INDEX))
+    clues.take_index(clues.first(*row.INDEX), first=clues.number(*row.FIRST) or 0)
     clues.take_slots(*row.SLOTS)
     clues.take_job(*row.JOB)
 

@@ -15,7 +15,7 @@ from entrypoint.base.errors import ConfigError
 from entrypoint.platforms._clues import Clues, take_variables
 
 STARTS_ANY_PROGRAM = True
-HOSTS = SLOTS = JOB = ("-",)
+HOSTS = FIRST = SLOTS = JOB = ("-",)
 COUNT = ("NNODES", "WORLD_SIZE")
 MASTER = ("MASTER_ADDR",)
 INDEX = ("NODE_RANK", "RANK")

@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Coroutine
+from importlib import import_module
 from typing import Any
 
 from entrypoint.base.errors import EntrypointError, RefusedError, UnavailableError
@@ -117,9 +118,11 @@ class _Assembly:
         )
         run_dir = RunDir(topology.run_dir)
         try:
+            if leads_here and topology.is_leader:
+                return await self._lead(keys, run_dir)
             phone = Phone(spec, self._facts, topology, leader, keys, run_dir)
             if topology.is_leader:
-                return await self._lead(keys, run_dir, None if leads_here else phone)
+                return await self._lead(keys, run_dir, phone)
             found: CalledIn = await self._unless_ended(
                 self._call(phone, CallIn(self._facts.hostname, topology.me if is_given else None))
             )
@@ -142,7 +145,9 @@ class _Assembly:
         own = {interface.address for interface in self._facts.interfaces}
         return any(entry[4][0] in own for entry in found)
 
-    async def _lead(self, keys: job_keys.Keys, run_dir: RunDir, phone: Phone | None) -> CalledIn:
+    async def _lead(
+        self, keys: job_keys.Keys, run_dir: RunDir, phone: Phone | None = None
+    ) -> CalledIn:
         """Let all others call in. `phone`: to call the address of worker-0, which is not this
         container's: it is a service's, or another node has the same index."""
         first, *others = self._topology.nodes
@@ -160,7 +165,9 @@ class _Assembly:
         try:
             await gateway.open(keys)
             if phone:
-                self._background(self._call_worker_0(phone))
+                self._background(self._call_worker_0(phone, desk.own_call))
+            # the calls of the roll call are slow to import, and this node only waits now
+            await in_thread(lambda: import_module("entrypoint.session.calls"))
             await self._unless_ended(
                 asyncio.wait_for(desk.complete.wait(), self._spec.timeouts.peers)
             )
@@ -191,11 +198,11 @@ class _Assembly:
             f" {self._spec.setting('timeouts.peers')}, in seconds",
         )
 
-    async def _call_worker_0(self, phone: Phone) -> None:
+    async def _call_worker_0(self, phone: Phone, call: CallIn) -> None:
         """Call the address of worker-0, to find out whether another node answers there."""
         begun = time.monotonic()
         while True:
-            answer = await phone.call(CallIn(self._facts.hostname, 0))
+            answer = await phone.call(call)
             if isinstance(answer, Outcome):
                 self.end(answer)
             await rest(pause(begun))
@@ -205,7 +212,7 @@ class _Assembly:
         begun = refused = time.monotonic()
         self._deadline = begun + self._spec.timeouts.peers
         self._note("calling it")
-        phone.reached = self._reach
+        phone.reached, phone.waits = self._reach, self._note
         while True:
             answer = await self._call_once(phone, call)
             if isinstance(answer, CalledIn):

@@ -24,12 +24,14 @@ from entrypoint.job.messages import CalledIn, CallIn, Release
 from entrypoint.plan.callin import Place, names, places
 from entrypoint.plan.files import client_config
 from entrypoint.session import codec
+from entrypoint.session.resolve import AttemptFailed, connect, resolve
 from entrypoint.spec import JobSpec
 from entrypoint.system import account, children
 from entrypoint.system.descriptors import CHUNK
 from entrypoint.system.files import RunDir
 from entrypoint.system.keys import Keys
 
+_ATTEMPT = 10.0  # seconds for a connection
 _REASON = 300  # characters of what ssh prints
 _LOST = 30.0  # seconds until a silent node counts as lost, and some
 _TAKEN = b"\n"  # no message: tells a caller that its call has arrived
@@ -50,6 +52,8 @@ class Desk:
 
     def __init__(self, topology: Topology) -> None:
         self._topology = topology
+        # the address of worker-0 may be a service's, which leads back
+        self.own_call = CallIn(topology.this.host, 0, os.urandom(8).hex())
         self._callers: dict[Any, Place] = {}  # by their sessions
         self.hosts: tuple[tuple[str, str], ...] = ()  # name and address of each, in rank order
         self.complete = asyncio.Event()
@@ -77,15 +81,15 @@ class Desk:
     def take(self, call: CallIn, session: Any) -> None:
         """A node calls. It is answered now, or once the list is complete."""
         place = Place(call.index, call.name, session.caller)
-        own = Place(0, self._topology.this.host, "")
         if self.hosts:
             self._answer_late(place, session)
         elif (place.index or 0) >= len(self._topology.nodes):
             _end(session, self._beyond(place))
-        elif (place.index, place.name) != (0, own.name):  # or it calls itself
-            self._enter(place, own, session)
+        elif call != self.own_call:
+            self._enter(place, session)
 
-    def _enter(self, place: Place, own: Place, session: Any) -> None:
+    def _enter(self, place: Place, session: Any) -> None:
+        own = Place(0, self._topology.this.host, "")
         # a node that starts again may be here before the end of its old session
         self._callers = {other: it for other, it in self._callers.items() if it != place}
         for rival in (own, *self._callers.values()):
@@ -110,7 +114,7 @@ class Desk:
         """A session has ended."""
         if self._callers.pop(session, None):
             self.changed(len(self._callers))
-        if not self._callers:
+        if self.hosts and not self._callers:
             self.empty.set()
 
     def end(self, outcome: Outcome) -> None:
@@ -168,6 +172,8 @@ class Phone:
 
     # Called when worker-0 has taken the call, and cannot answer it yet.
     reached: Callable[[], None] = staticmethod(lambda: None)
+    # Called with the reason while its name has no address.
+    waits: Callable[[str], None] = staticmethod(lambda reason: None)
 
     def __init__(
         self,
@@ -179,18 +185,30 @@ class Phone:
         run_dir: RunDir,
     ) -> None:
         """Write the client's files. `leader`: worker-0, with its address and port; `keys`: also
-        those of a client."""
+        those of a client. Raises ConfigError if the image has no ssh client."""
+        if (ssh := facts.programs.get("ssh")) is None:
+            raise ConfigError(
+                "EP430 this image has no ssh client, with which a node calls in",
+                "not on PATH, not in /usr/bin",
+                "install openssh-client, or name all hosts: ENTRYPOINT_HOSTS",
+            )
         config = client_config(spec, topology, leader)
         files = {name: keys.files()[name] for name in ("client_key", "known_hosts")}
         files |= {config.name: config.text, **account.files(facts)}
         for name, content in files.items():
             run_dir.write(name, content, 0o600)
-        ssh = facts.programs.get("ssh", "ssh")
+        self._leader = leader
         self._argv = (ssh, "-F", f"{run_dir.path}/{config.name}", leader.host)
         self._env = {**facts.env, **account.variables(facts, run_dir.path)}
 
     async def call(self, call: CallIn) -> CalledIn | Outcome | str:
         """Call once. Return the answer, or why there is none."""
+        try:
+            # If nothing listens yet, ssh costs much more, and tries again only after a second.
+            found = await resolve(self._leader.where, self._leader.ssh_port, self.waits)
+            (await connect(found, _ATTEMPT)).close()
+        except AttemptFailed as error:
+            return str(error)
         pipe = asyncio.subprocess.PIPE
         process = await children.start(self._argv, self._env, stdin=pipe, stdout=pipe, stderr=pipe)
         try:

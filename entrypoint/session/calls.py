@@ -8,7 +8,6 @@ again until the deadline.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gc
 import io
 import logging
@@ -31,7 +30,7 @@ from entrypoint.job import events, messages
 from entrypoint.job.answer import node_report
 from entrypoint.output.log import Callbacks
 from entrypoint.session import codec
-from entrypoint.session.resolve import pause, resolve
+from entrypoint.session.resolve import AttemptFailed, connect, pause, resolve
 from entrypoint.session.session import WORDS, Session
 from entrypoint.session.transport import Transport
 from entrypoint.system.keys import Keys
@@ -40,9 +39,6 @@ from entrypoint.system.threads import rest
 
 _FROZEN = 500  # sessions that are hidden from the garbage collector together
 _MIN_RTT = 148  # bytes before tcpi_min_rtt
-# Seconds of the first attempts to connect. A container's name resolves before its network is up,
-# and the kernel repeats a lost SYN only after a second (RFC 6298).
-_SOON = (0.2, 0.3)
 _STEP = 5.0  # seconds of silence in one step of one attempt
 _ATTEMPT = 15.0  # seconds for one attempt: a peer that freezes may come back elsewhere
 _GROWTH = 8  # times these limits at most: they double with each attempt that was too slow
@@ -53,18 +49,6 @@ _TURN = 1.0
 
 # paramiko logs what we already report, with tracebacks.
 logging.getLogger("paramiko").setLevel(logging.CRITICAL + 1)
-
-
-class AttemptFailed(Exception):
-    """A failed attempt to log in to a peer; the next attempt may succeed."""
-
-    def __init__(
-        self, reason: str, refused: bool = False, late: bool = False, is_ours: bool = False
-    ) -> None:
-        super().__init__(reason)
-        self.refused = refused  # the peer answered, but one side does not accept the other's key
-        self.late = late  # the peer, or its machine, may only be slow
-        self.is_ours = is_ours  # another node of this job has answered
 
 
 @dataclass
@@ -236,7 +220,7 @@ class Caller:
         """Log in once: connect, prove both keys, start the endpoint, send the question."""
         connection = client = None
         try:
-            connection = await _connect(addresses, attempt.limit)
+            connection = await connect(addresses, attempt.limit)
             client = attempt.client = Transport(connection)
             attempt.address = connection.getpeername()[0]
             channel = await self._open(attempt, node, client)
@@ -365,45 +349,6 @@ async def _first_answer(
                 return message, arrived[number:]
 
 
-async def _connect(addresses: list[Address], seconds: float) -> socket.socket:
-    """Return a connection to the first of a host's addresses, of either family, that accepts one in
-    time."""
-    reason = "no address"
-    late = False
-    for address in addresses:
-        try:
-            return await _connect_soon(address, seconds)
-        except ConnectionRefusedError:
-            reason = "nothing listens there yet"
-        except (TimeoutError, asyncio.TimeoutError):
-            reason = f"no answer from {address[4][0]}"
-            late = True
-        except OSError as error:
-            reason = (error.strerror or str(error)).lower()
-    raise AttemptFailed(reason, late=late)
-
-
-async def _connect_soon(address: Address, seconds: float) -> socket.socket:
-    for limit in _SOON:
-        with contextlib.suppress(TimeoutError, asyncio.TimeoutError):
-            return await _connect_once(address, limit)
-    return await _connect_once(address, seconds)
-
-
-async def _connect_once(address: Address, limit: float) -> socket.socket:
-    family, kind, protocol, _, where = address
-    connection = socket.socket(family, kind, protocol)
-    try:
-        connection.setblocking(False)
-        await asyncio.wait_for(asyncio.get_running_loop().sock_connect(connection, where), limit)
-        # Every step of a login is one small packet each way; Nagle would cost 40 ms for each.
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return connection
-    except BaseException:
-        connection.close()
-        raise
-
-
 def round_trip(connection: socket.socket) -> float:
     """Return the smallest round-trip time in seconds that the kernel measured; 0.0 if it has none.
 
@@ -434,12 +379,11 @@ def _translated(error: BaseException, address: str) -> BaseException:
     # refused the key.
     if isinstance(error, paramiko.BadAuthenticationType) or reason == "Authentication failed.":
         return AttemptFailed(f"our key is refused by {address}", refused=True)
-    descriptions = {
+    descriptions: dict[Any, str] = {
         Invalid: f"{address} sent an invalid message: {reason}",
         paramiko.SSHException: f"no ssh login at {address}: {reason}",
         TimeoutError: f"sshd at {address} is slow to answer",
-        OSError: f"sshd at {address} closed the connection",
-        EOFError: f"sshd at {address} closed the connection",
+        (OSError, EOFError): f"sshd at {address} closed the connection",
         Exception: f"no ssh login at {address}: {type(error).__name__}: {reason}",
     }
     description = next(

@@ -86,7 +86,7 @@ class Gateway:
             port,
             this.address,
             self._on_sshd_line,
-            is_proven=self._topology.history.attempt > 1,
+            is_proven=self._topology.history.attempt > 1 or bool(self.desk and self.desk.hosts),
         )
         self._endpoint.listen(self._sshd.process.pid)
         self.callbacks.background(

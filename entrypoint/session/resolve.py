@@ -1,4 +1,5 @@
-"""Name resolution: the system's own resolver, both families, without blocking the event loop."""
+"""The way to a host: its name, by the system's own resolver, and a connection, in both families and
+without blocking the event loop."""
 
 from __future__ import annotations
 
@@ -15,6 +16,21 @@ from entrypoint.system.threads import in_thread, rest
 
 _DISCARD = 9  # the discard port, which never answers, RFC 863
 _SLOW = 0.25  # seconds after which a query is sent once more
+# Seconds of the first attempts to connect. A container's name resolves before its network is up,
+# and the kernel repeats a lost SYN only after a second (RFC 6298).
+_SOON = (0.2, 0.3)
+
+
+class AttemptFailed(Exception):
+    """A failed attempt to log in to a peer; the next attempt may succeed."""
+
+    def __init__(
+        self, reason: str, refused: bool = False, late: bool = False, is_ours: bool = False
+    ) -> None:
+        super().__init__(reason)
+        self.refused = refused  # the peer answered, but one side does not accept the other's key
+        self.late = late  # the peer, or its machine, may only be slow
+        self.is_ours = is_ours  # another node of this job has answered
 
 
 def pause(begun: float, peers: int = 1) -> float:
@@ -92,3 +108,42 @@ def greet(targets: list[Address]) -> None:
         with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as packet:
             packet.setblocking(False)
             packet.sendto(b"", (address[0], _DISCARD, *address[2:]))
+
+
+async def connect(addresses: list[Address], seconds: float) -> socket.socket:
+    """Return a connection to the first of a host's addresses, of either family, that accepts one in
+    time."""
+    reason = "no address"
+    late = False
+    for address in addresses:
+        try:
+            return await _connect_soon(address, seconds)
+        except ConnectionRefusedError:
+            reason = "nothing listens there yet"
+        except (TimeoutError, asyncio.TimeoutError):
+            reason = f"no answer from {address[4][0]}"
+            late = True
+        except OSError as error:
+            reason = (error.strerror or str(error)).lower()
+    raise AttemptFailed(reason, late=late)
+
+
+async def _connect_soon(address: Address, seconds: float) -> socket.socket:
+    for limit in _SOON:
+        with contextlib.suppress(TimeoutError, asyncio.TimeoutError):
+            return await _connect_once(address, limit)
+    return await _connect_once(address, seconds)
+
+
+async def _connect_once(address: Address, limit: float) -> socket.socket:
+    family, kind, protocol, _, where = address
+    connection = socket.socket(family, kind, protocol)
+    try:
+        connection.setblocking(False)
+        await asyncio.wait_for(asyncio.get_running_loop().sock_connect(connection, where), limit)
+        # Every step of a login is one small packet each way; Nagle would cost 40 ms for each.
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return connection
+    except BaseException:
+        connection.close()
+        raise

@@ -114,8 +114,7 @@ def launcher(facts: Facts, launch: Launch) -> Outcome | None:
     path = with_installed(facts, launch.ranks.name).get("PATH", "")
     for name in launch.needs_programs:
         if refused := process.check((name,), {"PATH": path}, os.getcwd()):
-            reason = f"{refused.reason} | install it, or choose a launcher that needs none: plain"
-            return replace(refused, reason=reason)
+            return replace(refused, reason=f"{refused.reason} (`launcher: plain` needs none)")
         if file := process.which(name, path):
             # it also searches this folder for its programs
             path += f":{os.path.dirname(os.path.realpath(file))}"

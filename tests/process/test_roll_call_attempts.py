@@ -317,7 +317,7 @@ def test_a_connection_that_is_gone_before_it_is_looked_at(
     states: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """getpeername fails for a connection that was reset meanwhile."""
-    real = rollcall._connect
+    real = rollcall.connect
     dead: list[socket.socket] = []
 
     async def connect(found: list[resolve.Address], seconds: float) -> socket.socket:
@@ -326,7 +326,7 @@ def test_a_connection_that_is_gone_before_it_is_looked_at(
             return dead[0]
         return await real(found, seconds)
 
-    monkeypatch.setattr(rollcall, "_connect", connect)
+    monkeypatch.setattr(rollcall, "connect", connect)
     with contextlib.closing(Peer("")) as peer:
         assert call(peer, states).rank == 1
     assert dead[0].fileno() == -1, "left open"
@@ -338,18 +338,18 @@ def test_a_first_packet_that_is_lost_is_sent_again_before_the_kernel_would(
     """As by a container whose network is not up yet: the kernel drops what comes while two
     connections wait to be accepted, and would repeat its own packet after a second."""
     limits: list[float] = []
-    once = rollcall._connect_once
+    once = resolve._connect_once
 
     async def counted(address: resolve.Address, limit: float) -> socket.socket:
         limits.append(limit)
         return await once(address, limit)
 
-    monkeypatch.setattr(rollcall, "_connect_once", counted)
+    monkeypatch.setattr(resolve, "_connect_once", counted)
 
     async def run(server: socket.socket) -> None:
         loop = asyncio.get_running_loop()
         (address,) = resolve.addresses("127.0.0.1", server.getsockname()[1])
-        work = asyncio.create_task(rollcall._connect([address], 60.0))
+        work = asyncio.create_task(resolve.connect([address], 60.0))
         await asyncio.sleep(0.1)
         for _ in range(2):
             (await loop.sock_accept(server))[0].close()
@@ -446,7 +446,7 @@ def test_an_attempt_that_fails_while_it_is_cancelled_is_nobody_s_error(
         del calls  # with it, the last reference to the attempt
         gc.collect()
 
-    monkeypatch.setattr(rollcall, "_connect", connect)
+    monkeypatch.setattr(rollcall, "connect", connect)
     asyncio.run(run())
     assert errors == []
 

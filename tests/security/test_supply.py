@@ -151,7 +151,7 @@ def test_licenses_of_a_package_of_debian(text: str, licenses: str) -> None:
 @pytest.mark.promise("the SBOM of an image has every package, each with its licenses")
 def test_packages_in_the_files_of_an_image(tmp_path: Path) -> None:
     """Those of dpkg, of the toolkit's own Debian, and of each folder of a Python."""
-    own, job = "opt/entrypoint/python", "usr/local/lib/python3.12/site-packages"
+    own, job = "opt/entrypoint/share", "usr/local/lib/python3.12/site-packages"
     files = {
         "var/lib/dpkg/status": "Package: a\nStatus: install ok installed\nArchitecture: all\n"
         "Version: 1:2\n\nPackage: gone\nStatus: deinstall ok config-files\nVersion: 1\n",

@@ -12,7 +12,7 @@ from entrypoint.job.messages import CalledIn, CallIn
 from entrypoint.plan import locate
 from entrypoint.plan.callin import with_names
 from entrypoint.session import codec
-from entrypoint.session.callin import Desk
+from entrypoint.session.callin import Desk, Phone
 from entrypoint.spec import load
 from tests import table
 from tests.unit.plans import facts
@@ -25,7 +25,9 @@ class Session:
     """A caller's session, and what was sent to it."""
 
     def __init__(self, name: str, caller: str, answers: list[str]) -> None:
-        self.name, self.caller, self.answers = name, caller, answers
+        self.name = name
+        self.caller = caller
+        self.answers = answers
 
     def send(self, line: bytes) -> None:
         for answer in codec.Intake(codec.TO_CALLER, codec.TO_WORKER, 0.0).feed(line, 0.0):
@@ -39,6 +41,7 @@ def test_the_desk(case: dict[str, Any]) -> None:
     spec = load(f"nodes: {case['nodes']}", "job.yaml", {}, {})
     desk = Desk(locate(spec, facts(ENV, hostname="gpu-0")))
     failed: list[str] = []
+    desk.own_call = CallIn("gpu-0", 0, "own")
     desk.changed = lambda callers: None
     desk.failed = lambda outcome: failed.append(outcome.reason)
     answers: list[str] = []
@@ -49,13 +52,15 @@ def test_the_desk(case: dict[str, Any]) -> None:
         kind, name, *more = event.replace('"', "").split()
         if kind == "call":
             sessions[name] = Session(name, more[1], answers)
-            desk.take(CallIn(name, None if more[0] == "-" else int(more[0])), sessions[name])
+            index = None if more[0] == "-" else int(more[0])
+            desk.take(CallIn(name, index, *more[2:]), sessions[name])
         elif kind == "leave":
             desk.leave(sessions[name])
         elif kind == "later":
             pending.pop()()
         else:
             desk.is_here = int(name).__eq__
+    assert not (desk.empty.is_set() and desk.callers)
     hosts = [f"{name} {address}".strip() for name, address in desk.hosts]
     assert answers == case.get("answers", answers)
     assert hosts == case.get("hosts", hosts)
@@ -73,3 +78,9 @@ def test_a_target_that_knows_its_nodes_names_them() -> None:
     assert with_names(load(f"{text}nodes: 2", "j", {}, {})).hosts == ("node-0", "node-1", "node-2")
     with pytest.raises(ConfigError, match=r"EP201 .* the number of nodes is not known"):
         with_names(load(text, "j", {}, {}))
+
+
+def test_a_node_that_calls_needs_an_ssh_client() -> None:
+    place: Any = None
+    with pytest.raises(ConfigError, match="EP430 this image has no ssh client"):
+        Phone(load("", "j", {}, {}), facts(ENV), place, place, place, place)

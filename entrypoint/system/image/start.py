@@ -19,7 +19,8 @@ from entrypoint.system import process
 from entrypoint.system.folder import own
 
 RECORD = "/etc/entrypoint/image.json"  # also in cli/__init__.py, which imports nothing
-ENTRY = own("bin/image-entry") or "/usr/local/bin/image-entry"
+INSTALLED = "/usr/local/bin/image-entry"
+ENTRY = own("bin/image-entry") or INSTALLED
 VARIABLE = "ENTRYPOINT_IMAGE_START"  # or, before it has run, the start itself: a JSON list
 # First argument of image-entry when the image's own start runs it. Then follow the parent's mark,
 # the folder in which the start was begun, and the container's.
@@ -89,7 +90,7 @@ def run_first(words: Sequence[str], log: Log) -> int | None:
     if start.first and os.getpid() != 1:
         import json
 
-        entrypoint = json.dumps([*start.argv, ENTRY])
+        entrypoint = json.dumps([*start.argv, INSTALLED])
         hint = f"write ENTRYPOINT {entrypoint} into the Dockerfile, or do without it: {VARIABLE}=no"
         raise ConfigError(
             "EP446 the image's own start must be process 1",

@@ -13,16 +13,16 @@ from entrypoint.base.text import from_json
 from entrypoint.base.values import replace
 from entrypoint.base.wire import read, to_json
 from entrypoint.features.health.probe import Fields, Inputs, NodeView, Probe
-from entrypoint.features.health.probes import (  # noqa: F401  # they define all probes
-    accelerators,
-    container,
-    image,
-    network,
-)
+from entrypoint.features.health.probes import accelerators, container, image, network
 from entrypoint.features.health.reading import Named
 from entrypoint.system.threads import in_thread
 
-PROBES = tuple(Probe.__subclasses__())  # in the order in which their modules define them
+PROBES = tuple(
+    kind
+    for module in (image, accelerators, container, network)
+    for kind in Probe.__subclasses__()
+    if kind.__module__ == module.__name__
+)
 Results = Mapping[type[Probe], Probe]
 
 # seconds of a probe without a program; and after a program's own limit, to be done with it
