@@ -69,7 +69,7 @@ class Facts:
     home: str
     # entries of /dev, where a device's adapter looks for its own
     device_files: tuple[str, ...] = ()
-    # name -> absolute path, of those we may start; `sh` only where the image has none
+    # name -> absolute path, of those we may start; `sh` only if it is the toolkit's
     programs: Mapping[str, str] = field(default_factory=dict)
     mpi: str = ""  # version of Open MPI, "" where there is none
     # name -> where, of an MPI's program that does not run by PATH alone

@@ -87,8 +87,7 @@ def script() -> None:
 
 def has_own_start() -> bool:
     """Return whether this image has a start of its own, by `install` or a variable."""
-    given = os.environ.get("ENTRYPOINT_IMAGE_START", "")
-    return given.startswith("[") or os.path.exists(_IMAGE)
+    return bool(os.environ.get("ENTRYPOINT_IMAGE_START")) or os.path.exists(_IMAGE)
 
 
 def of_image(arguments: Sequence[str]) -> list[str] | None:

@@ -40,7 +40,7 @@ def read() -> Facts:
     path = f"{env.get('PATH', '')}:{_SYSTEM_PATH}"
     found = {name: own(f"bin/{name}") or which(name, path) for name in _OPENSSH}
     found |= {name: which(name, path) for name in _PROGRAMS}
-    found["sh"] = None if which("sh", path) else own("bin/sh")
+    found["sh"] = own("bin/sh")
     programs = {name: file for name, file in found.items() if file}
     installed = mpi.find(path, env)
     programs = {name: f"{place.folder}/{name}" for name, place in installed.items()} | programs

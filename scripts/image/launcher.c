@@ -5,7 +5,7 @@
  *
  * What LD_PRELOAD and the like name was made for the image's C library, and may not load with this one. For the toolkit's
  * Python such names become lD_PRELOAD on the way; entrypoint/system/proc.py undoes it, so that programs get what the
- * container was given. OpenSSH and the shell go without, but for our own libnss_wrapper.
+ * container was given. OpenSSH goes without, but for our own libnss_wrapper.
  *
  * The toolkit's two commands have tini in front where they are process 1. `tie PROGRAM ...` becomes that program, which the
  * kernel kills when the process that started it dies. Static: it runs on any image.
@@ -28,7 +28,7 @@
 
 extern char **environ;
 
-static const char *const OTHERS[] = {"ssh", "sshd", "sshd-auth", "sshd-session", "sh"}; /* not Python */
+static const char *const OTHERS[] = {"ssh", "sshd", "sshd-auth", "sshd-session"}; /* not Python */
 
 static char root[PATH_MAX] = HOME;
 
@@ -88,6 +88,11 @@ int main(int argc, char **argv) {
   for (size_t at = 0; at < sizeof OTHERS / sizeof *OTHERS; at++)
     if (strcmp(name, OTHERS[at]) == 0)
       program = OTHERS[at];
+
+  if (strcmp(program, "python3") == 0 && !is_command && strncmp(name, "python", 6) != 0) {
+    fprintf(stderr, "%s/bin has no program of this name | %s | call it by the name that it has there\n", HOME, called);
+    return 127;
+  }
 
   char **words = calloc(argc + 8, sizeof *words);
   char **next = words;

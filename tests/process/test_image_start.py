@@ -100,6 +100,16 @@ def test_a_start_that_ends_without_the_program(line: str, entry: Path, tmp_path:
         assert done.stdout.splitlines().count("PROGRAM") == ran
 
 
+@pytest.mark.promise("a start that has not run the program never ends with 0")
+@pytest.mark.parametrize("line", table("tests/tables/image_start.yaml")["lost"])
+def test_a_start_that_loses_the_status(line: str, entry: Path, tmp_path: Path) -> None:
+    record = recorded(tmp_path, str(script(tmp_path, "shift", line)), "--token=hunter2")
+    done = call(record, "sh", "-c", "exit 5", entry=entry)
+    assert done.stdout.splitlines()[-1] == "ended 5", done
+    assert "EP445 the image's own start has lost the program's status" in done.stdout
+    assert "hunter2" not in done.stdout
+
+
 @pytest.mark.control("a start that has not run the program never ends with 0")
 def test_a_program_that_ends_with_0_does(entry: Path, tmp_path: Path) -> None:
     done = call(recorded(tmp_path, str(script(tmp_path, 'exec "$@"'))), "true", entry=entry)

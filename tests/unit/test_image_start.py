@@ -92,7 +92,7 @@ def test_the_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_variable_names_it_before_the_record(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(image_start.VARIABLE, '["/run.sh", "-q"]')
     assert image_start.read() == ImageStart(("/run.sh", "-q"))
-    for text in ("[", "[1]"):
+    for text in ("[", "[1]", "/run.sh", '"/run.sh"', "{}"):
         monkeypatch.setenv(image_start.VARIABLE, text)
         with pytest.raises(ConfigError, match=f"EP447 .*{image_start.VARIABLE}"):
             image_start.read()

@@ -37,6 +37,7 @@ class StartResult:
     status: int | None  # as in a shell; None if it did not end in time
     reached: int  # number of times that it ran image-entry
     is_left: bool  # whether image-entry was still running: nobody has waited for its status
+    told: int | None = None  # the program's status, as image-entry tells it; None if it does not
 
 
 def run(
@@ -59,17 +60,39 @@ def run(
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
             os._exit(process.replace(argv, env, cwd).status)
         process.hide_memory()  # its environment is the container's, with the job's secret
-        return _watch(child, listener, limit, signals)
+        return _watch(child, signals, listener, limit)
 
 
-def reach(mark: str) -> bool:
-    """Tell the parent that image-entry runs. Returns False if it waits for none: it is gone, has
-    been reached already, or this process is not below the start."""
-    with socket.socket(socket.AF_UNIX) as connection, contextlib.suppress(OSError):
+def reach(mark: str) -> socket.socket | None:
+    """Tell the parent that image-entry runs, and return the connection. Returns None if it waits
+    for none: it is gone, has been reached already, or this process is not below the start."""
+    connection = socket.socket(socket.AF_UNIX)
+    with contextlib.suppress(OSError):
         connection.settimeout(_ANSWER)
         connection.connect(_address(mark))
-        return connection.recv(1) == b"1"
-    return False
+        if connection.recv(1) == b"1":
+            return connection
+    connection.close()
+    return None
+
+
+def stand_by(connection: socket.socket) -> None:
+    """Return in a child, which becomes the program or the job. This process waits for it and tells
+    the parent its status, which the start may lose: `"$@" | tee log` exits with that of tee."""
+    signals = signal.valid_signals() - _OWN
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+    child = os.fork()
+    if not child:
+        connection.close()
+        prctl(PDEATHSIG, signal.SIGTERM)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        return
+    process.hide_memory()
+    end = _watch(child, signals)
+    assert end.status is not None  # no time limit
+    with contextlib.suppress(OSError):  # the parent was killed
+        connection.send(bytes([end.status]))
+    os._exit(end.status)
 
 
 def _address(mark: str) -> str:
@@ -77,17 +100,21 @@ def _address(mark: str) -> str:
 
 
 def _watch(
-    child: int, listener: socket.socket, limit: float, signals: set[signal.Signals]
+    child: int,
+    signals: set[signal.Signals],
+    listener: socket.socket | None = None,
+    limit: float = 0,
 ) -> StartResult:
-    """Pass signals on until the start has ended or its time is over."""
+    """Pass signals on until the child has ended or its time is over."""
     deadline = time.monotonic() + limit
     entry = reached = 0
+    connection: socket.socket | None = None
     status: int | None = None
     while status is None and (not limit or time.monotonic() < deadline):
         is_awaited = bool(limit) or not reached
-        received = signal.sigtimedwait(signals, _INTERVAL if is_awaited else _LONG)
-        if is_awaited and (pid := _accept(listener, child)):
-            entry = pid
+        received = signal.sigtimedwait(signals, _INTERVAL if listener and is_awaited else _LONG)
+        if listener and is_awaited and (arrived := _accept(listener, child)):
+            entry, connection = arrived
             reached += 1
             process.show(process.STARTED)  # from now on `entrypoint run` itself shows its state
             if not limit:
@@ -98,20 +125,31 @@ def _watch(
             status = _reap(child)
         elif received.si_code <= 0:  # of a process: the kernel's, such as Ctrl-C, reach the group
             _forward(received.si_signo, entry, child)
-    return StartResult(status, reached, bool(entry) and not proc.has_ended(entry))
+    is_left = bool(entry) and not proc.has_ended(entry)
+    return StartResult(status, reached, is_left, _told(connection) if connection else None)
 
 
-def _accept(listener: socket.socket, child: int) -> int:
-    """Return the pid of an image-entry below the start that has connected; 0 if there is none."""
+def _accept(listener: socket.socket, child: int) -> tuple[int, socket.socket] | None:
+    """Return the pid of an image-entry below the start that has connected, and the connection; None
+    if there is none."""
     with contextlib.suppress(OSError):
         connection, _ = listener.accept()
-        with connection:
-            peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)  # pid, uid, gid
-            pid = int.from_bytes(peer[:4], sys.byteorder)
-            if proc.is_below(pid, child):
-                connection.send(b"1")
-                return pid
-    return 0
+        peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)  # pid, uid, gid
+        pid = int.from_bytes(peer[:4], sys.byteorder)
+        if proc.is_below(pid, child):
+            connection.send(b"1")
+            return pid, connection
+        connection.close()
+    return None
+
+
+def _told(connection: socket.socket) -> int | None:
+    """Return the status that image-entry has told; None if it has not."""
+    with connection, contextlib.suppress(OSError):
+        connection.setblocking(False)
+        if data := connection.recv(1):
+            return data[0]
+    return None
 
 
 def _reap(child: int) -> int | None:

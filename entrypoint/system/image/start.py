@@ -13,6 +13,7 @@ import os
 from collections.abc import Mapping, Sequence
 
 from entrypoint.base.errors import ConfigError
+from entrypoint.base.secret import masked_words
 from entrypoint.base.text import Log
 from entrypoint.base.values import frozen
 from entrypoint.system import process
@@ -21,7 +22,9 @@ from entrypoint.system.folder import own
 RECORD = "/etc/entrypoint/image.json"  # also in cli/__init__.py, which imports nothing
 INSTALLED = "/usr/local/bin/image-entry"
 ENTRY = own("bin/image-entry") or INSTALLED
-VARIABLE = "ENTRYPOINT_IMAGE_START"  # or, before it has run, the start itself: a JSON list
+# Before it has run, the start itself: a JSON list. Then the names of the variables that were there.
+VARIABLE = "ENTRYPOINT_IMAGE_START"
+_RAN = "ran:"
 # First argument of image-entry when the image's own start runs it. Then follow the parent's mark,
 # the folder in which the start was begun, and the container's.
 HAS_RUN = "--image-started"
@@ -50,7 +53,7 @@ def read() -> ImageStart | None:
     Raises ConfigError if what they say is not one.
     """
     given = os.environ.get(VARIABLE, "")
-    place = VARIABLE if given.startswith("[") else RECORD
+    place = RECORD if not given or _has_run(given) else VARIABLE
     if place == RECORD and not os.path.exists(RECORD):
         return None
     import json
@@ -64,7 +67,8 @@ def read() -> ImageStart | None:
         argv = tuple(data["start"])
         first = data.get("first", "")
         folder = data.get("folder", "")
-        if not all(isinstance(word, str) for word in (*argv, first, folder)):
+        are_texts = all(isinstance(word, str) for word in (*argv, first, folder))
+        if not isinstance(data["start"], list) or not are_texts:
             raise TypeError("not a list of texts")
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(
@@ -75,14 +79,17 @@ def read() -> ImageStart | None:
     return ImageStart(argv, first, folder) if argv else None
 
 
+def _has_run(given: str) -> bool:
+    return given in _OFF or given.startswith(_RAN)
+
+
 def run_first(words: Sequence[str], log: Log) -> int | None:
     """Run the image's own start, which then runs image-entry with these words.
 
     Returns the status with which it ended; None if the image has none or it has run already. Raises
     ConfigError if it must be process 1 and this process is another.
     """
-    given = os.environ.get(VARIABLE)
-    if given and not given.startswith("["):
+    if _has_run(os.environ.get(VARIABLE, "")):
         return None
     start = read()
     if start is None or (start.first and _name_of_first() == start.first):
@@ -98,7 +105,7 @@ def run_first(words: Sequence[str], log: Log) -> int | None:
             hint,
         )
     env = process.environment()
-    env[VARIABLE] = ",".join(sorted({*env} - _OF_SHELLS))
+    env[VARIABLE] = _RAN + ",".join(sorted({*env} - _OF_SHELLS))
     failed = process.check(start.argv, env, start.folder or process.cwd())
     if start.first and not failed:
         # s6-overlay: otherwise it ends programs 3 s after SIGTERM
@@ -123,14 +130,21 @@ def _run_below(start: ImageStart, words: Sequence[str], env: Mapping[str, str], 
     argv = (*start.argv, ENTRY, HAS_RUN, mark, folder, cwd, *words)
     end = parent.run(argv, env, folder, mark)
     assert end.status is not None  # no time limit
-    if end.reached and not end.is_left:
+    is_waited_for = end.reached and not end.is_left and end.told is not None
+    if is_waited_for and (end.status or not end.told):
         return end.status
-    status = end.status or ConfigError.status
+    status = end.status or end.told or ConfigError.status
+    summary = "EP445 the image's own start ended without the program"
     did = "did not wait for it" if end.reached else "did not run it"
+    hint = "see what it printed"
+    if is_waited_for:
+        summary = "EP445 the image's own start has lost the program's status"
+        did = f"got {end.told}"
+        hint = "let it exit with what the program exits with, as exec does"
+    shown = " ".join(masked_words(start.argv))
     log(
-        f"EP445 the image's own start ended without the program | {' '.join(start.argv)} {did}, and"
-        f" exited with {end.status} | see what it printed, or do without it: {VARIABLE}=no; exit"
-        f" {status}"
+        f"{summary} | {shown} {did}, and exited with {end.status} | {hint}, or do without it:"
+        f" {VARIABLE}=no; exit {status}"
     )
     return status
 
@@ -152,7 +166,8 @@ def arrive(arguments: Sequence[str], log: Log) -> list[str]:
                 changed = repr(words[2:])
                 raise ConfigError("EP445 the image's own start changes its arguments", changed)
             _note_removed(log)
-        if not parent.reach(mark):
+        connection = parent.reach(mark)
+        if not connection:
             raise ConfigError(
                 "EP445 the image's own start has run its arguments apart from itself",
                 "twice, or in the background",
@@ -160,6 +175,7 @@ def arrive(arguments: Sequence[str], log: Log) -> list[str]:
             )
         if words[:1] == [TRIED]:
             os._exit(int(words[1]))
+        parent.stand_by(connection)
     if folder != cwd and process.cwd() == folder:
         os.chdir(cwd)
         os.environ["PWD"] = cwd
@@ -189,6 +205,7 @@ def removed(env: Mapping[str, str]) -> list[str] | None:
     names = env.get(VARIABLE)
     if names is None:
         return None
+    names = names.removeprefix(_RAN)
     return [name for name in names.split(",") if name not in env] if names not in _OFF else []
 
 
