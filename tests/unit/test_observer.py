@@ -466,6 +466,8 @@ def test_metrics_say_what_the_status_does() -> None:
     assert one(found, "entrypoint_boot_seconds") == 7
     assert one(found, "entrypoint_log_lines_lost_total") == 5
     assert one(found, "entrypoint_exit_status") == 7
+    assert one(found, "entrypoint_job_seconds", part="training") == 6
+    assert one(found, "entrypoint_effective_ratio") == pytest.approx(6 / 13)
     assert one(found, "entrypoint_info", launcher="mpirun") == 1
     seen.step(events.SessionLost(1, "b is lost"))
     assert one(read(text_of(seen)), "entrypoint_node_up", node="worker-1") == 0
@@ -523,5 +525,5 @@ def test_odd_words_break_no_line() -> None:
 def test_nothing_of_a_command_or_a_reason_is_told() -> None:
     seen = started().step(events.SessionLost(1, "a long reason"))
     text = text_of(seen, DONE)
-    assert not re.search("train|reason|exited", text)
+    assert not re.search(r"\btrain\b|reason|exited", text)
     assert "a long reason" in json.dumps(seen.shown()), "the control: the state has it"
