@@ -12,7 +12,7 @@ import json
 import subprocess
 import tarfile
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import IO, Any
 
@@ -90,7 +90,7 @@ class Layout:
         layer = io.BytesIO()
         pack(layer, folder, FOLDER, self._epoch)
         plain = hashlib.sha256(gzip.decompress(layer.getvalue())).hexdigest()
-        created = datetime.fromtimestamp(self._epoch, UTC).isoformat()
+        created = datetime.fromtimestamp(self._epoch, timezone.utc).isoformat()
         described = {
             "architecture": architecture,
             "os": "linux",

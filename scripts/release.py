@@ -130,7 +130,7 @@ def image(kind: str, out: Path, name: str) -> None:
     run("docker", "rmi", named)
 
 
-def folder(out: Path, name: str, epoch: int) -> None:
+def archives(out: Path, name: str, epoch: int) -> None:
     """Write the toolkit's folder for each architecture as a tar, and as one OCI index of images."""
     layout = oci.Layout(name, epoch)
     images = []
@@ -219,7 +219,7 @@ def main() -> int:
         package(out, Path(folder), name, epoch)
     for kind in images:
         if kind == "folder":
-            folder(out, name, epoch)
+            archives(out, name, epoch)
         else:
             image(kind, out, name)
     write(out / "provenance.json", provenance(out, name, epoch, images))

@@ -53,6 +53,11 @@ def asked(kind: str) -> st.SearchStrategy[tuple[dict[str, Any], dict[str, Any]]]
         optional={
             "mount": st.lists(_MOUNTS, max_size=3, unique=True),
             "resource": st.lists(_RESOURCES, max_size=2, unique=True),
+            "inject": st.sampled_from(
+                ["toolkit:1", "registry.example:5000/a/b@sha256:" + "0" * 64]
+            ),
+            "inject_as": st.sampled_from(["", "copy", "image"]),
+            "start": st.just('["/run.sh", "$HOME"]'),
         },
     )
     return st.tuples(keys, options)

@@ -123,6 +123,8 @@ def image() -> None:
         return
     from entrypoint.system import process
 
+    if argv[0] == "entrypoint":  # no PATH leads to a folder that is mounted
+        argv[0] = own("bin/entrypoint") or argv[0]
     outcome = (
         foreign.outcome if foreign else process.replace(argv, process.environment(), process.cwd())
     )

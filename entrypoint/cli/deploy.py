@@ -34,6 +34,15 @@ OPTIONS = {
             image (slurm)
         time     | LIMIT      | time limit of the job in a form that sbatch takes, such as \
             12:00:00 (slurm)
+        inject   | TOOLKIT    | mount the toolkit into an --image without it. TOOLKIT is its \
+            image, such as entrypoint-toolkit:TAG (compose, kubernetes), the folder of its \
+            unpacked archive (slurm), or its archive in the folder of --code: obs://FOLDER/FILE \
+            (modelarts)
+        inject-as | WAY       | how the toolkit reaches a Pod: copy, by an init container, if not \
+            given; image, by an image volume, needs Kubernetes 1.35, or 1.33 with the feature gate \
+            ImageVolume (kubernetes)
+        start    | WORDS      | the own ENTRYPOINT of --image, as a JSON list, to run first; if \
+            not given, it does not run
         flavor   | ID         | kind of instance (modelarts)
         pool     | ID         | dedicated resource pool (modelarts)
         code     | OBS        | OBS folder with the program: obs://bucket/folder/ (modelarts)
@@ -135,11 +144,13 @@ def _resized(spec: JobSpec, nodes: int, target: str, needs_names: bool) -> JobSp
 def _options(args: argparse.Namespace, target: ModuleType) -> dict[str, Any]:
     """Return deploy's own options. Raises UsageError for one that the target cannot express, and if
     an image is missing."""
-    from entrypoint.tools.deploy._options import DEFAULT, mounts
+    from entrypoint.tools.deploy._options import DEFAULT, check, mounts
 
-    options = {name: value for name in OPTIONS if (value := getattr(args, name)) is not None}
+    given = {name: getattr(args, name.replace("-", "_")) for name in OPTIONS}
     takes = getattr(target, "TAKES", DEFAULT)
-    if unknown := [f"--{name}" for name in options if name not in takes]:
+    if unknown := [
+        f"--{name}" for name, value in given.items() if value is not None and name not in takes
+    ]:
         hint = f"leave it out; {args.target} takes {', '.join(f'--{name}' for name in takes)}"
         raise UsageError(
             f"EP803 the target {args.target} does not support this", ", ".join(unknown), hint
@@ -148,6 +159,8 @@ def _options(args: argparse.Namespace, target: ModuleType) -> dict[str, Any]:
         raise UsageError(
             f"EP805 the target {args.target} needs an image", "no --image", "add --image IMAGE"
         )
+    options = {name.replace("-", "_"): value for name, value in given.items() if value is not None}
+    check(options)
     options["mount"] = mounts(args.mount or ())
     if getattr(target, "FILES_ARE_HERE", False):
         options["mount"] = [

@@ -97,7 +97,6 @@ int main(int argc, char **argv) {
   find_root();
   if (is_command && getpid() == 1) {
     started = *next++ = file("bin", "tini");
-    *next++ = "-s";
     *next++ = "--";
     *next++ = file("bin", name);
   } else {

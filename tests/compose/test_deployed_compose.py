@@ -17,13 +17,17 @@ import yaml
 from tests import TREE
 from tests.composed import Compose
 from tests.containers import IMAGE as GPU
-from tests.containers import MPI4, engine
+from tests.containers import MPI4, engine, skip_without
 from tests.golden_deploy import cases, made
 from tests.rows import agrees, expected, places, said
 from tests.waits import until
 
 IMAGE = MPI4
 SPEC = TREE / "examples/mpi/containers.yaml"
+TOOLKIT = "entrypoint-toolkit:dev"
+UNPREPARED = ["entrypoint-base:bookworm", "entrypoint-bake-base:musl"]
+PLAIN = "hosts: [worker-0, worker-1]\nslots: 1\nlauncher: plain\ncommand: [sh, -c, '{program}']\n"
+START = '["sh", "-c", "export PREPARED=yes; exec \\"$@\\"", "start"]'
 TOOLS = {"v2": (("docker", "compose"), "2."), "v1.29": (("docker-compose",), "1.29.")}
 CASES = [case for case in cases() if case.parent.name == "compose"]
 
@@ -73,8 +77,10 @@ def test_the_file_says_the_same_to_each_compose(case: Path, project: Compose) ->
     done = project.call("config")
     assert (done.returncode, done.stderr) == (0, "")
     seen, given = (yaml.safe_load(each)["services"] for each in (done.stdout, text))
-    assert list(seen) == list(given)
+    assert {*seen} == {*given}
     for name, service in given.items():
+        if name == "entrypoint-toolkit":
+            continue
         assert {key: seen[name][key] for key in ("environment", "image", "hostname")} == {
             key: service[key] for key in ("environment", "image", "hostname")
         }
@@ -143,6 +149,31 @@ def test_a_failing_program_gives_its_status(project: Compose) -> None:
     )
     up = project.call("up", "--exit-code-from", "worker-0")
     assert up.returncode == 7, up.stdout + up.stderr
+
+
+@pytest.mark.promise("an image that nobody prepared runs by `deploy compose --inject`", control="status 7, and what the start prepared, in the same test")  # fmt: skip
+@pytest.mark.deployed(
+    "compose", "--inject, --start: {status}", "up --exit-code-from, down --volumes, compose {tool}"
+)
+@pytest.mark.parametrize("status", [0, 7])
+@pytest.mark.parametrize("unprepared", UNPREPARED)
+def test_an_unprepared_image_runs_and_leaves_nothing(
+    status: int, unprepared: str, project: Compose
+) -> None:
+    """a bare Debian, and busybox with musl; by the lines of the file's own head"""
+    skip_without(TOOLKIT)
+    program = f'echo "rank $RANK: $PREPARED"; [ "$RANK" = 0 ] || exit {status}'
+    spec = project.folder / "job.yaml"
+    spec.write_text(PLAIN.format(program=program))
+    spec.chmod(0o644)
+    project.render(spec, image=unprepared, options=["--inject", TOOLKIT, "--start", START])
+    (up,) = re.findall(r"(?m)^#   docker compose -f THIS_FILE (up .*)$", project.file.read_text())
+    done = project.call(*up.split())
+    assert done.returncode == status, done.stdout + done.stderr
+    log = said({name: of for name, of in project.containers().items() if "worker" in name})
+    assert [f"rank {rank}: yes" in log for rank in (0, 1)] == [True, True], log
+    assert project.call("down", "--volumes").returncode == 0
+    assert left(project) == []
 
 
 @pytest.mark.promise("a program saves where --mount says, and the next run goes on from there")

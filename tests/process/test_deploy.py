@@ -166,6 +166,9 @@ OWN = {
     "logs": ("obs://bucket/logs", {"modelarts"}),
     "kind": ("jobset", {"kubernetes"}),
     "mount": ("{mount}:/out", {*TARGETS}),
+    "inject": ("{toolkit}", {*TARGETS}),
+    "inject-as": ("image --inject=toolkit:1", {"kubernetes"}),
+    "start": ('["/run.sh"]', {*TARGETS}),
 }
 # What a target mounts.
 MOUNTS = {
@@ -173,6 +176,12 @@ MOUNTS = {
     "kubernetes": "out",
     "modelarts": "obs://bucket/out",
     "slurm": "./out",
+}
+TOOLKITS = {
+    "compose": "registry.example:5000/tools/toolkit:1.0",
+    "kubernetes": f"toolkit:1@sha256:{'0' * 64}",
+    "modelarts": "obs://bucket/code/toolkit.tar --code=obs://bucket/code",
+    "slurm": "./toolkit",
 }
 
 
@@ -189,7 +198,8 @@ def test_what_a_target_cannot_express_is_refused_by_name(
     name: str, target: str, deploy: Deploy
 ) -> None:
     value, takes = OWN[name]
-    status, out, err = deploy(target, f"--{name}", value.format(mount=MOUNTS[target]))
+    value = value.format(mount=MOUNTS[target], toolkit=TOOLKITS[target])
+    status, out, err = deploy(target, f"--{name}", *value.split())
     if target in takes:
         assert status == 0, err
         return
@@ -232,6 +242,19 @@ def test_what_a_target_cannot_express_is_refused_by_name(
         ("kubernetes", TWO, "--nodes=0", 64, ["EP800 --nodes is not a number of nodes | 0 | "]),
         ("kubernetes", TWO, "--kind mpijob", 78, ["--kind mpijob", "slots"]),
         ("modelarts", UNEQUAL, "", 78, ["training job", "slots 1, 2"]),
+        ("compose", TWO, "--inject=./toolkit", 64, ["EP806 not the name of an image | --inject ./toolkit | write --inject entry"]),
+        ("kubernetes", TWO, "--inject='a b'", 64, ["EP806 not the name of an image | --inject a b |"]),
+        ("kubernetes", TWO, "--image= --inject=t:1", 64, ["EP805 the target kubernetes needs an image | no --image |"]),
+        ("kubernetes", TWO, "--inject-as=image", 64, ["EP805 --inject-as needs the toolkit's image", "| add --inject IMAGE"]),
+        ("kubernetes", TWO, "--inject=t:1 --inject-as=volume", 64, ["EP803 there is no such way | --inject-as volume | use one of copy, im"]),
+        ("kubernetes", TWO, "--inject=t:1 --mount=data:/opt", 64, ["EP804 a mount hides", "/opt (/opt/entrypoint)"]),
+        ("slurm", TWO, "--inject=t:1", 64, ["EP806 this path cannot be mounted", "/t:1 | use a path without , and :"]),
+        ("modelarts", TWO, "--inject=obs://b/c/t.tar", 64, ["EP806 not in the code directory", "--code not given | put the toolkit's"]),
+        ("modelarts", TWO, "--code=obs://b/c --inject=obs://b/cc/t.tar", 64, ["EP806 not in the code directory", "t.tar, --code obs://b/c |"]),
+        ("modelarts", TWO, "--code=obs://b/c --inject=t.tar", 64, ["EP806 not an OBS path | --inject t.tar |"]),
+        ("compose", TWO, "--start=/run.sh", 64, ["EP804 an ENTRYPOINT is a JSON list of words | --start /run.sh | write --start '["]),
+        ("slurm", TWO, "--start=[]", 64, ["EP804 an ENTRYPOINT is a JSON list of words | --start [] |"]),
+        ("slurm", TWO, "--image= --runtime=none --start='[\"/run.sh\"]'", 64, ["EP805 --start needs an image | --start ["]),
         ("slurm", f"timeouts: {{grace: 70000}}\n{TWO}", "", 78, ["Slurm", "timeouts.grace"]),
     ],
 )  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,7 +15,7 @@ import yaml
 
 from entrypoint import cli
 from entrypoint.tools.deploy._kinds import KINDS
-from tests import apis
+from tests import TREE, apis
 from tests.cluster import clean_environment
 from tests.recipes import for_kind, recipes
 
@@ -114,3 +115,35 @@ def test_a_path_of_another_kind_is_refused(
         kustomized(
             python_with("kubectl"), tmp_path, recipes()["Data from a volume, on certain nodes"]
         )
+
+
+@pytest.mark.promise(
+    "the component of the kustomize page brings the toolkit into a Job of one's own"
+)
+@pytest.mark.slow
+def test_the_component_adds_to_what_a_job_has(
+    python_with: Callable[[str], str], tmp_path: Path
+) -> None:
+    """Its init container, volume and mount come beside the Job's own, and its command in front."""
+    (tmp_path / "demo").mkdir()
+    shutil.copytree(TREE / "examples/kubernetes/inject", tmp_path / "demo/inject")
+    container = {"name": "node", "image": "i", "command": ["python", "train.py"]}
+    mounted = {**container, "volumeMounts": [{"name": "data", "mountPath": "/data"}]}
+    volumes = [{"name": "data", "emptyDir": {}}]
+    pod = {"restartPolicy": "Never", "initContainers": [{"name": "fetch", "image": "f"}]}
+    spec = {**pod, "containers": [mounted], "volumes": volumes}
+    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "own"}}
+    files = {
+        "job.yaml": yaml.safe_dump({**job, "spec": {"template": {"spec": spec}}}),
+        "kustomization.yaml": "resources: [job.yaml]\ncomponents: [inject]\n"
+        "images: [{name: entrypoint-toolkit, newName: registry.example/tools, newTag: '1'}]\n",
+    }
+    made = kustomized(python_with("kubectl"), tmp_path, files)["batch/v1 Job"]
+    assert [wrong for each in apis.VERSIONS for wrong in apis.mistakes(made, each)] == []
+    found = made["spec"]["template"]["spec"]
+    (node,) = found["containers"]
+    images = {each["name"]: each["image"] for each in found["initContainers"]}
+    assert images == {"toolkit": "registry.example/tools:1", "fetch": "f"}
+    assert node["command"] == ["/opt/entrypoint/bin/entrypoint", "run", "--", "python", "train.py"]
+    assert {each["name"] for each in node["volumeMounts"]} == {"data", "toolkit"}
+    assert {each["name"] for each in found["volumes"]} == {"data", "toolkit"}

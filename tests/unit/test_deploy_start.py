@@ -21,7 +21,9 @@ JOB = "{{kind: Job, spec: {{template: {{spec: {{containers: [{{{}}}]}}}}}}}}"
 
 
 def of_compose(text: str) -> Iterator[list[str]]:
-    for service in yaml.safe_load(text)["services"].values():
+    for name, service in yaml.safe_load(text)["services"].items():
+        if name == "entrypoint-toolkit":  # fills the volume with itself
+            continue
         yield [*service["entrypoint"], *service.get("command", [])]
 
 
@@ -40,11 +42,12 @@ def of_slurm(text: str) -> Iterator[list[str]]:
     words = shlex.split(line.replace("\\\n", ""))
     if any(word.startswith("--container-image") for word in words):
         assert "--no-container-entrypoint" in words
-    yield words[words.index("entrypoint") :]
+    yield words[words.index("run") - 1 :]
 
 
 def of_modelarts(text: str) -> Iterator[list[str]]:
-    yield json.loads(text)["algorithm"]["command"].split()
+    words = shlex.split(json.loads(text)["algorithm"]["command"])
+    yield words if len(words) == 2 else words[2].rpartition(" exec ")[2].split()
 
 
 STARTS = {
@@ -55,16 +58,58 @@ STARTS = {
 }
 
 
+FORMS: dict[str, list[dict[str, Any]]] = {
+    "compose": [{}],
+    "kubernetes": [{"kind": kind} for kind in KINDS],
+    "slurm": [{"runtime": "pyxis"}, {"runtime": "apptainer"}, {"image": ""}],
+    "modelarts": [{"flavor": "one"}],
+}
+CODE = {"code": "obs://b/code/", "inject": "obs://b/code/toolkit.tar"}
+# target -> options that inject the toolkit, and where the program then is
+INJECTED: list[tuple[str, dict[str, Any], str]] = [
+    ("compose", {"inject": "toolkit:1"}, "/opt/entrypoint"),
+    ("kubernetes", {"inject": "toolkit:1"}, "/opt/entrypoint"),
+    ("kubernetes", {"inject": "toolkit:1", "inject_as": "image"}, "/opt/entrypoint/opt/entrypoint"),
+    ("slurm", {"inject": "/lustre/toolkit"}, "/opt/entrypoint"),
+    ("modelarts", CODE, "/tmp/entrypoint-toolkit"),
+]
+
+
 def requests() -> Iterator[tuple[str, dict[str, Any]]]:
     """Every target with options that it needs, and every form that it has."""
-    forms: dict[str, list[dict[str, Any]]] = {
-        "kubernetes": [{"kind": kind} for kind in KINDS],
-        "slurm": [{"runtime": "pyxis"}, {"runtime": "apptainer"}, {"image": ""}],
-        "modelarts": [{"flavor": "one"}],
-    }
     for target in registry.names("deploy"):
-        for form in forms.get(target, [{}]):
+        for form in FORMS.get(target, [{}]):
             yield target, form
+
+
+def rendered(
+    target: str, form: dict[str, Any], command: list[str] | None = None, nodes: int = 2
+) -> str:
+    """Return the file of a target with these options."""
+    module = registry.load("deploy", target)
+    flags = {"command": Override(command, "--")} if command else {}
+    options = {"image": "image", "folder": "/job", "spec_text": SPEC, "nodes": nodes, **form}
+    return str(module.render(load(SPEC, "job.yaml", {}, flags), module.Options(**options)))
+
+
+@pytest.mark.promise("an injected toolkit is what starts, and the image's own start what it runs")
+@pytest.mark.parametrize("start", ["", '["/run.sh", "-q"]'])
+@pytest.mark.parametrize(
+    ("target", "form", "folder"),
+    [(target, {**form, **how}, at) for target, how, at in INJECTED for form in FORMS[target]],
+    ids=str,
+)
+def test_an_injected_toolkit_is_started_from_its_folder(
+    target: str, form: dict[str, Any], folder: str, start: str
+) -> None:
+    text = rendered(target, {**form, "start": start})
+    starts = list(STARTS[target](text))
+    folder = form["inject"] if form.get("image") == "" else folder
+    assert [words[:2] for words in starts] == [[f"{folder}/bin/entrypoint", "run"]] * len(starts)
+    assert starts
+    assert ("ENTRYPOINT_IMAGE_START" in text) == (start != "")
+    assert "[entrypoint, health]" not in text
+    assert text.count(f"[{folder}/bin/entrypoint, health]") == text.count("Probe:")
 
 
 @pytest.mark.promise("a rendered file starts the toolkit, whatever the image starts by itself")
@@ -74,11 +119,7 @@ def requests() -> Iterator[tuple[str, dict[str, Any]]]:
 def test_each_target_starts_the_toolkit_by_name(
     target: str, form: dict[str, Any], command: list[str] | None, nodes: int
 ) -> None:
-    module = registry.load("deploy", target)
-    flags = {"command": Override(command, "--")} if command else {}
-    options = {"image": "image", "folder": "/job", "spec_text": SPEC, "nodes": nodes, **form}
-    text = module.render(load(SPEC, "job.yaml", {}, flags), module.Options(**options))
-    starts = list(STARTS[target](text))
+    starts = list(STARTS[target](rendered(target, form, command, nodes)))
     assert starts
     for words in starts:
         assert words[:2] == ["entrypoint", "run"]

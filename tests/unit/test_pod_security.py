@@ -19,7 +19,7 @@ from tests.manifests import objects, templates
 Pod = dict[str, Any]
 _VOLUMES = {
     *("configMap", "csi", "downwardAPI", "emptyDir", "ephemeral"),
-    *("persistentVolumeClaim", "projected", "secret"),
+    *("image", "persistentVolumeClaim", "projected", "secret"),
 }
 _NONE_OR_FALSE = (None, False)
 
@@ -57,15 +57,16 @@ def _violations(pod: Pod) -> Iterator[str]:
             yield "hostPort"
 
 
-def pods(kind: str) -> list[Pod]:
-    return [each["spec"] for each in templates(objects(kind, 3))]
+def pods(kind: str, **options: str) -> list[Pod]:
+    return [each["spec"] for each in templates(objects(kind, 3, **options))]
 
 
 @pytest.mark.promise("rendered Pods pass the restricted Pod Security Standard")
+@pytest.mark.parametrize("options", [{}, {"inject": "t"}, {"inject": "t", "inject_as": "image"}])
 @pytest.mark.parametrize("kind", KINDS)
-def test_rendered_pods_are_restricted(kind: str) -> None:
+def test_rendered_pods_are_restricted(kind: str, options: dict[str, str]) -> None:
     assert pods(kind)
-    for pod in pods(kind):
+    for pod in pods(kind, **options):
         assert list(_violations(pod)) == []
 
 

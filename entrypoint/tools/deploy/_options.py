@@ -3,9 +3,11 @@ containers."""
 
 from __future__ import annotations
 
+import json
 import posixpath
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from entrypoint.base.errors import ConfigError, UsageError
 from entrypoint.base.values import frozen
@@ -14,8 +16,10 @@ from entrypoint.spec import JobSpec, given, paths_in_file
 DEFAULT = ("image", "nodes", "resource")
 """The flags of `deploy` for a target without `TAKES`."""
 RESTARTS = 3  # of the whole job
+TOOLKIT = "/opt/entrypoint"  # folder of the toolkit in each container
 # What the targets mount in each container.
-_OWN_PATHS = ("/run/secrets/entrypoint", "/etc/entrypoint/job", "/job", "/tmp", "/dev/shm")
+_OWN_PATHS = ("/run/secrets/entrypoint", "/etc/entrypoint/job", "/job", "/tmp", "/dev/shm", TOOLKIT)
+_IMAGE = re.compile(r"\w[\w.-]*(:\d+)?(/[\w.-]+)*(:\w[\w.-]*)?(@sha256:[0-9a-f]{64})?")
 
 
 @frozen
@@ -49,9 +53,38 @@ class Options:
     logs: str = ""  # folder of an object store for logs
     kind: str = ""  # form of the job, if the platform has several
     mount: Sequence[Mount] = ()
+    inject: str = ""  # the toolkit, for an image without it: an image, a folder or an archive
+    inject_as: str = ""  # how an image is injected, if the target has a choice
+    start: str = ""  # the image's own ENTRYPOINT, which is to run first: a JSON list
 
 
-def settings(spec: JobSpec, variables: dict[str, str]) -> dict[str, str]:
+def check(given: Mapping[str, Any]) -> None:
+    """Raise UsageError if an option about the image is given without what it needs, or is not in
+    its form."""
+    if given.get("inject_as") and not given.get("inject"):
+        raise UsageError("EP805 --inject-as needs the toolkit's image", "", "add --inject IMAGE")
+    start = given.get("start", "")
+    if start and not given.get("image"):
+        hint = "add --image IMAGE, or leave --start out"
+        raise UsageError("EP805 --start needs an image", f"--start {start}", hint)
+    try:
+        words = json.loads(start or '[""]')
+    except ValueError:
+        words = None
+    if not words or not isinstance(words, list) or not all(isinstance(each, str) for each in words):
+        hint = "write --start '[\"/entrypoint.sh\"]', as `docker inspect` prints it"
+        raise UsageError("EP804 an ENTRYPOINT is a JSON list of words", f"--start {start}", hint)
+
+
+def toolkit_image(options: Options) -> str:
+    """Return the image of the toolkit, if it is injected. Raises UsageError if it is none."""
+    if options.inject and not _IMAGE.fullmatch(options.inject):
+        hint = "write --inject entrypoint-toolkit:TAG"
+        raise UsageError("EP806 not the name of an image", f"--inject {options.inject}", hint)
+    return options.inject
+
+
+def settings(spec: JobSpec, options: Options, variables: dict[str, str]) -> dict[str, str]:
     """Return the variables of every container: the target's, then settings from flags and variables
     of this command.
 
@@ -62,6 +95,8 @@ def settings(spec: JobSpec, variables: dict[str, str]) -> dict[str, str]:
         raise UsageError(
             "EP803 every container gets an index of its own", detail, "leave the flag out"
         )
+    if options.start:
+        variables = {**variables, "ENTRYPOINT_IMAGE_START": options.start}
     return variables | given(spec)[0] | variables
 
 
@@ -87,11 +122,12 @@ def own_command(spec: JobSpec) -> list[str]:
     return list(spec.command) if spec.source("command").origin == "flag" else []
 
 
-def start_command(spec: JobSpec) -> list[str]:
+def start_command(spec: JobSpec, options: Options, toolkit: str = TOOLKIT) -> list[str]:
     """Return what every container runs instead of the image's ENTRYPOINT and CMD: an image without
-    the toolkit then fails, and cannot end with 0."""
+    the toolkit then fails, and cannot end with 0. `toolkit`: the folder of an injected one."""
+    program = f"{toolkit}/bin/entrypoint" if options.inject else "entrypoint"
     command = own_command(spec)
-    return ["entrypoint", "run", *(["--", *command] if command else [])]
+    return [program, "run", *(["--", *command] if command else [])]
 
 
 def relative_paths(spec: JobSpec) -> dict[str, str]:

@@ -17,11 +17,12 @@ from entrypoint.tools.deploy._options import (
     resources,
     settings,
     start_command,
+    toolkit_image,
     unknown_cards,
     unmountable,
 )
 
-TAKES = (*DEFAULT, "mount")
+TAKES = (*DEFAULT, "mount", "inject", "start")
 NEEDS_NAMES = True  # each node is a service of its own
 FILES_ARE_HERE = True  # the secret and what is mounted are files of this machine
 _SECRET = "/run/secrets/entrypoint"
@@ -31,8 +32,8 @@ def render(spec: JobSpec, options: Options) -> str:
     """Return the compose file, for compose v1 and v2; the secret is a mounted file, not a variable.
 
     Raises ConfigError if the spec names no hosts, or has no number of cards although each card has
-    to be named; UsageError for a resource that compose does not support, and for a flag that cannot
-    apply to all containers.
+    to be named; UsageError for a resource that compose does not support, a toolkit that is no
+    image, and a flag that cannot apply to all containers.
     """
     hosts = [HostEntry.of(host) for host in spec.hosts]
     hosts = hosts or [HostEntry(f"worker-{rank}") for rank in range(options.nodes or 0)]
@@ -61,11 +62,12 @@ def render(spec: JobSpec, options: Options) -> str:
                 {"rank": rank, "host": host.name, **_cards(counts, rank)}
                 for rank, host in enumerate(hosts)
             ],
-            "settings": settings(spec, variables),
+            "settings": settings(spec, options, variables),
             "image": options.image,
+            "toolkit": toolkit_image(options),
             "folder": options.folder,
             "mounts": list(map(str, options.mount)),
-            "command": start_command(spec),
+            "command": start_command(spec, options),
             "shm_size": "1gb",
             "stop_grace": f"{round(spec.timeouts.grace) + 10}s",
             "secret": _secret(spec),

@@ -26,6 +26,7 @@ from entrypoint.tools.deploy import _kinds
 from entrypoint.tools.deploy._kinds import KINDS, Kind, host_names
 from entrypoint.tools.deploy._options import (
     RESTARTS,
+    TOOLKIT,
     Options,
     metrics_address,
     number_of_nodes,
@@ -34,12 +35,13 @@ from entrypoint.tools.deploy._options import (
     same_slots,
     settings,
     start_command,
+    toolkit_image,
     unknown_cards,
     unmountable,
 )
 
 ALSO = ("k8s", "k3s")  # other names
-TAKES = ("image", "nodes", "resource", "kind", "mount")
+TAKES = ("image", "nodes", "resource", "kind", "mount", "inject", "inject-as", "start")
 
 _SECRET = "/run/secrets/entrypoint"
 _SPEC = "/etc/entrypoint/job"
@@ -82,8 +84,23 @@ def render(spec: JobSpec, options: Options) -> str:
         patch = {field: value for field, value in container.items() if field in _PATCHED}
         kept = {field: value for field, value in pod["spec"].items() if field in _POD}
         context["pod"] = _indented({**pod, "spec": {**kept, "containers": [patch]}}, 22)
+        if context["way"] == "copy":
+            context["runtime"] = _indented(_runtime(**pod), 16)
         context["env"] = _indented(container["env"], 6)
     return render_template(f"kubernetes/{name}.yaml.j2", context)
+
+
+def _runtime(metadata: Any, spec: dict[str, Any]) -> dict[str, Any]:
+    """Return the Pod of a TrainJob's own runtime, which has what no patch can add: the init
+    container."""
+    (node,) = spec["containers"]
+    own = {
+        "securityContext": spec["securityContext"],
+        "initContainers": spec["initContainers"],
+        "containers": [{name: node[name] for name in ("name", "image", "securityContext")}],
+        "volumes": [volume for volume in spec["volumes"] if volume["name"] == "toolkit"],
+    }
+    return {"metadata": metadata, "spec": own}
 
 
 def notes(spec: JobSpec, options: Options) -> list[str]:
@@ -105,6 +122,16 @@ def _kind(options: Options) -> str:
             "EP803 there is no such kind", f"--kind {name}", f"use one of {', '.join(KINDS)}"
         )
     return name
+
+
+def _way(options: Options) -> str:
+    """Return how the toolkit reaches the Pods; "" if the image has it."""
+    way = options.inject and (options.inject_as or "copy")
+    if way not in ("", "copy", "image"):
+        raise UsageError(
+            "EP803 there is no such way", f"--inject-as {way}", "use one of copy, image"
+        )
+    return way
 
 
 class _Dumper(yaml.SafeDumper):
@@ -160,7 +187,7 @@ def _context(spec: JobSpec, options: Options) -> dict[str, Any]:
             detail,
             "add slots: 8",
         )
-    variables = _settings(spec, _hosts(spec, names))
+    variables = _settings(spec, options, _hosts(spec, names))
     again = spec.restarts.most > 0 or spec.spares > 0
     return {
         "kind": kind,
@@ -169,11 +196,11 @@ def _context(spec: JobSpec, options: Options) -> dict[str, Any]:
         "nodes": nodes,
         "slots": max(number or 0 for number in slots),
         "image": options.image,
+        **_toolkit(spec, options),
         # in commands and variables Kubernetes replaces $(NAME), and $$ by $
         "settings": [
             {"name": name, "value": value.replace("$", "$$")} for name, value in variables.items()
         ],
-        "args": [word.replace("$", "$$") for word in start_command(spec)],
         "spec_text": _block(options.spec_text),
         "spec_folder": _SPEC,
         "secret_folder": _SECRET if spec.calls(nodes) else "",
@@ -190,6 +217,22 @@ def _context(spec: JobSpec, options: Options) -> dict[str, Any]:
         "restarts": min(max(RESTARTS, spec.restarts.most), _MOST),
         "probe": _PROBE,
         "probes": min(math.ceil((spec.timeouts.peers + _HOOKS) / _PROBE), _MOST),
+    }
+
+
+def _toolkit(spec: JobSpec, options: Options) -> dict[str, Any]:
+    """Return how the Pods get the toolkit, and start it."""
+    way = _way(options)
+    # below a mounted image, whose folder no containerd before 2.2 mounts alone
+    folder = f"{TOOLKIT}{TOOLKIT}" if way == "image" else TOOLKIT
+    limits = _limits(spec, options).items()
+    return {
+        "toolkit": toolkit_image(options),
+        "toolkit_folder": TOOLKIT,
+        "way": way,
+        "runtime": "",
+        "plain_limits": {name: limit for name, limit in limits if "/" not in name},
+        "args": [word.replace("$", "$$") for word in start_command(spec, options, folder)],
     }
 
 
@@ -230,7 +273,7 @@ def _hosts(spec: JobSpec, names: Sequence[str]) -> list[str]:
     ]
 
 
-def _settings(spec: JobSpec, hosts: list[str]) -> dict[str, str]:
+def _settings(spec: JobSpec, options: Options, hosts: list[str]) -> dict[str, str]:
     """Return the variables of every Pod: paths, then settings from flags and variables of this
     command."""
     if spec.source("secret_file").origin == "flag":
@@ -249,7 +292,7 @@ def _settings(spec: JobSpec, hosts: list[str]) -> dict[str, str]:
         variables["ENTRYPOINT_SECRET_FILE"] = f"{_SECRET}/secret"
     return {
         name: value
-        for name, value in settings(spec, variables).items()
+        for name, value in settings(spec, options, variables).items()
         if name in variables or name not in _OWN
     }
 

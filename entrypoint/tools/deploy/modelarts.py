@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Mapping
 from typing import Any
 
@@ -25,11 +26,11 @@ from entrypoint.tools.deploy._options import (
     unmountable,
 )
 
-TAKES = ("image", "nodes", "flavor", "pool", "code", "logs", "mount")
+TAKES = ("image", "nodes", "flavor", "pool", "code", "logs", "mount", "inject", "start")
 
 # MA_JOB_DIR as an absolute path, since some boot commands get no shell
 _CODE = "/home/ma-user/modelarts/user-job-dir"
-_BOOT = "entrypoint run"
+_UNPACKED = "/tmp/entrypoint-toolkit"  # where an injected toolkit is unpacked
 # Set by the platform for each node.
 _PLATFORM = ("ENTRYPOINT_HOSTS", "ENTRYPOINT_NODE_RANK", "ENTRYPOINT_SPEC")
 
@@ -58,7 +59,7 @@ def render(spec: JobSpec, options: Options) -> str:
         "algorithm": {
             **({"code_dir": _obs(options.code, "--code")} if options.code else {}),
             "engine": {"image_url": options.image},
-            "command": _BOOT,
+            "command": _boot(options),
             "environments": _environments(spec, variables, options),
         },
         "spec": {
@@ -77,9 +78,8 @@ def render(spec: JobSpec, options: Options) -> str:
 def notes(spec: JobSpec, options: Options) -> list[str]:
     """Return the messages next to the body: the boot command for the console, and the secret that
     is missing in it."""
-    lines = [
-        f"boot command | {_BOOT} | paste it where the console asks for it; the body has it already"
-    ]
+    hint = "paste it where the console asks for it; the body has it already"
+    lines = [f"boot command | {_boot(options)} | {hint}"]
     if spec.calls(len(spec.hosts) or options.nodes or 1) and not _has_secret_file(spec):
         lines.append(
             "EP128 the body has no secret | several nodes | add the variable ENTRYPOINT_SECRET to"
@@ -88,15 +88,40 @@ def notes(spec: JobSpec, options: Options) -> list[str]:
     return lines
 
 
+def _boot(options: Options) -> str:
+    """Return the boot command, which begins with a shell of its own where it needs one: the
+    platform may give it none.
+
+    Raises UsageError if an injected toolkit is not in the code directory.
+    """
+    if not options.inject:
+        return "entrypoint run"
+    archive = _obs(options.inject, "--inject").rstrip("/")
+    code = options.code and _obs(options.code, "--code")
+    if not code or not archive.startswith(code):
+        detail = f"--inject {options.inject}, --code {options.code or 'not given'}"
+        hint = "put the toolkit's archive into the folder of --code, which each container gets"
+        raise UsageError("EP806 not in the code directory", detail, hint)
+    file = shlex.quote(f"{_code_directory(code)}/{archive.removeprefix(code)}")
+    gzipped = "z" * archive.endswith("gz")  # busybox wants to be told
+    unpack = f"mkdir -p {_UNPACKED} && tar -x{gzipped}f {file} -C {_UNPACKED} --strip-components=1"
+    return f"sh -c {shlex.quote(f'{unpack} && exec {_UNPACKED}/bin/entrypoint run')}"
+
+
+def _code_directory(code: str) -> str:
+    """Return where each container has the code directory of OBS."""
+    return f"{_CODE}/{code.split('/')[-2]}"
+
+
 def _environments(spec: JobSpec, from_spec: Mapping[str, str], options: Options) -> dict[str, str]:
     """Return the variables of every container: from the spec, then from flags and variables of this
     command."""
-    variables = {**from_spec, **settings(spec, {})}
+    variables = {**from_spec, **settings(spec, options, {})}
     if command := own_command(spec):
         # exact arguments, with or without a shell
         variables["ENTRYPOINT_COMMAND"] = json.dumps(command)
     if options.code and not spec.workdir:
-        variables["ENTRYPOINT_WORKDIR"] = f"{_CODE}/{_obs(options.code, '--code').split('/')[-2]}"
+        variables["ENTRYPOINT_WORKDIR"] = _code_directory(_obs(options.code, "--code"))
     slots = same_slots(spec, "all instances of a training job are alike")
     if slots is not None:
         variables["ENTRYPOINT_SLOTS"] = str(slots)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from posixpath import join
+from posixpath import abspath, join
 
 from entrypoint.base import registry
 from entrypoint.base.errors import RETRIED, ConfigError, UsageError
@@ -21,6 +21,7 @@ from entrypoint.spec import HostEntry, JobSpec
 from entrypoint.tools.deploy._options import (
     DEFAULT,
     RESTARTS,
+    TOOLKIT,
     Mount,
     Options,
     number_of_nodes,
@@ -33,7 +34,7 @@ from entrypoint.tools.deploy._options import (
 )
 
 ALSO = ("sbatch",)  # other names
-TAKES = (*DEFAULT, "runtime", "time", "mount")
+TAKES = (*DEFAULT, "runtime", "time", "mount", "inject", "start")
 # the secret and what is mounted are files in folders that the nodes share
 FILES_ARE_HERE = True
 NEEDS_IMAGE = False  # the toolkit may be installed on the nodes
@@ -69,9 +70,7 @@ def render(spec: JobSpec, options: Options) -> str:
     file = join(options.folder, spec.secret_file or "secret")
     secret = file if spec.calls(nodes) else ""
     exported = _exported(spec, options, secret, slots)
-    paths = [options.folder]
-    if secret and not secret.startswith(f"{options.folder}/"):
-        paths.append(secret)
+    toolkit = TOOLKIT if options.image else abspath(options.inject)
     names = [*exported, *(["ENTRYPOINT_HOSTS"] if spec.hosts else [])]
     return render_template(
         "slurm/job.sh.j2",
@@ -90,8 +89,9 @@ def render(spec: JobSpec, options: Options) -> str:
             "named_hosts": bool(spec.hosts),
             "secret": secret,
             "folder": options.folder,
-            "container": _container(runtime, options, paths, names, "gpu:" in gres),
-            "program": start_command(spec),
+            "container": _container(runtime, options, secret, names, "gpu:" in gres),
+            "shell": f"{toolkit}/bin/sh" if options.inject else "sh",
+            "program": start_command(spec, options, toolkit),
             "retried": " | ".join(map(str, RETRIED)),
             "restarts": RESTARTS,
         },
@@ -105,7 +105,7 @@ def _exported(spec: JobSpec, options: Options, secret: str, slots: int | None) -
         variables["ENTRYPOINT_SECRET_FILE"] = secret
     if any(HostEntry.of(host).slots for host in spec.hosts):
         variables["ENTRYPOINT_SLOTS"] = str(slots)
-    return settings(spec, variables)
+    return settings(spec, options, variables)
 
 
 def _runtime(options: Options) -> str:
@@ -202,7 +202,7 @@ def _time(spec: JobSpec, options: Options) -> str:
 
 
 def _container(
-    runtime: str, options: Options, paths: Sequence[str], names: Sequence[str], gpus: bool
+    runtime: str, options: Options, secret: str, names: Sequence[str], gpus: bool
 ) -> list[str]:
     """Return the arguments for the image: options of srun for pyxis, a command for apptainer.
 
@@ -214,10 +214,14 @@ def _container(
             hint = "leave --mount out: without an image, programs see the folders of their node"
             raise unmountable(options.mount, hint)
         return []
-    mounted = [part for mount in options.mount for part in (mount.source, mount.path)]
-    if invalid := [path for path in (*paths, *mounted) if re.search("[,:]", path)]:
+    outside = [] if secret.startswith(f"{options.folder}/") or not secret else [secret]
+    toolkit = [Mount(abspath(options.inject), TOOLKIT, True)] if options.inject else []
+    paths = (options.folder, *outside)
+    mounts = [*(Mount(path, path) for path in paths), *toolkit, *options.mount]
+    mounted = dict.fromkeys(part for mount in mounts for part in (mount.source, mount.path))
+    if invalid := [path for path in mounted if re.search("[,:]", path)]:
         raise unmountable(invalid, "use a path without , and :")
-    binds = [*map(str, [*(Mount(path, path) for path in paths), *options.mount])]
+    binds = [*map(str, mounts)]
     if runtime == "apptainer":
         is_complete = (
             "://" in options.image
