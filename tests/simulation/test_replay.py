@@ -25,12 +25,15 @@ def test_the_report_is_what_has_happened(jobs: int) -> None:
 
 
 @pytest.mark.control(PROMISE)
+@pytest.mark.control("the parts of a job's time add up, over all its attempts")
 @pytest.mark.parametrize("seed", [0, 9])
 def test_a_part_that_is_forgotten_is_an_error(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     truth, spent = replay(seed)
     attempts = truth.containers[0].observer._ledger.attempts
     now = truth.containers[0].outcomes[-1][0]
     assert account(attempts, now) == spent
-    assert error(truth, account(attempts[1:], now)) > 0.01
+    rest = account(attempts[1:], now)
+    assert error(truth, rest) > 0.01
+    assert rest.whole < 0.9 * now
     monkeypatch.setattr(Attempt, "_saved", lambda attempt, unknown: unknown)
     assert error(truth, account(attempts, now)) > 0.01

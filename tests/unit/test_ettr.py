@@ -16,7 +16,7 @@ from entrypoint.features.record.page import page
 from entrypoint.features.record.timeline import table
 from entrypoint.job import actions, events, messages
 from tests.made_up import timeline
-from tests.unit.test_observer import STARTED, Seen, ready, started
+from tests.unit.seen import STARTED, Seen, ready, started
 
 MOST = "restarts: {most: 2, on: any}"
 
@@ -66,7 +66,7 @@ def test_what_was_not_saved_is_lost(saved: Saved | None, lost: float) -> None:
 
 
 def test_a_stall_began_with_the_last_line() -> None:
-    seen = started().step(STARTED).says(1, messages.Pong(0.0, 0))
+    seen = started().step(STARTED).says(0, messages.Pong(9.0, 0)).says(1, messages.Pong(0.0, 0))
     seen.now += 80
     stalled = RetryError("EP610 the job stalled: no rank has printed").outcome
     for what in (actions.Entered(0, Phase.ENDING), actions.EndNode(stalled)):
@@ -90,4 +90,6 @@ def test_the_report_and_its_page_show_the_parts() -> None:
     named = [float(width) for width, name in widths if name in ettr.PARTS]
     assert sum(named) == pytest.approx(100, abs=0.01)
     assert "node worker-1 (b): 1" in shown
+    for title in re.findall(r'title="(stopping: [^"]+)"', shown):
+        assert f"</span>{title}</li>" in shown, "for who touches"
     assert "Effective" not in page(timeline())

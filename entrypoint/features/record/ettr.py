@@ -48,7 +48,8 @@ class Attempt:
 
     began: float
     is_first: bool
-    waited: float = 0.0  # seconds of its roll calls
+    waited: float = 0.0  # seconds of its roll calls that are over
+    called: float | None = None  # since when the nodes are called
     ran: float | None = None  # when the first rank did
     fault: float | None = None  # what has ended it
     decided: float | None = None  # when its outcome was known
@@ -83,11 +84,12 @@ class Attempt:
         over = now if self.over is None else self.over
         decided = over if self.decided is None else self.decided
         ran = decided if self.ran is None else min(self.ran, decided)
+        waited = self.waited + (0.0 if self.called is None else now - self.called)
         fault = decided if self.fault is None else min(max(self.fault, ran), decided)
         lost = fault - min(max(self._saved(fault), ran), fault) if self.has_failed else 0.0
         return {
-            "boot" if self.is_first else "restarting": ran - self.began - self.waited,
-            "waiting": self.waited,
+            "boot" if self.is_first else "restarting": ran - self.began - waited,
+            "waiting": waited,
             "training": fault - ran - lost,
             "lost": lost,
             "detection": decided - fault,
@@ -152,7 +154,6 @@ class Ledger:
     _lost: tuple[float, int] | None = None
     _printed: dict[int, float] = field(default_factory=dict)
     _stepped: dict[int, float] = field(default_factory=dict)
-    _called: float | None = None  # since when the nodes are called
 
     def begin(self, topology: Topology, now: float) -> None:
         """Begin an attempt: its time begins when the one before it is over."""
@@ -162,7 +163,7 @@ class Ledger:
             before = self.attempts[-1]
             before.over = began = now if before.over is None else before.over
         self.attempts.append(Attempt(began, not self.attempts))
-        self._failed = self._cut = self._lost = self._called = None
+        self._failed = self._cut = self._lost = None
         self._printed.clear()
         self._stepped.clear()
 
@@ -186,19 +187,24 @@ class Ledger:
         if attempt.ran is None and what.phase in _RUNS:
             attempt.ran = now
         if what.node != self.topology.me:
-            if what.phase is Phase.LOST:
-                is_silent = self._cut != (now, what.node) and heard is not None
-                self._lost = (heard or 0.0) if is_silent else now, what.node
             if what.phase in _GONE and attempt.decided is None:
-                self._forget(what.node)  # the others may go on
+                self._gone(what.node, now if heard is None else heard, now)
             return
-        if self._called is not None:
-            attempt.waited += now - self._called
-        self._called = now if what.phase is Phase.ROLL_CALL else None
+        if attempt.called is not None:
+            attempt.waited += now - attempt.called
+        attempt.called = now if what.phase is Phase.ROLL_CALL else None
         if attempt.decided is None and what.phase in _ENDS:
             attempt.decided = now
         if what.phase is Phase.ENDED:
             attempt.over = now
+
+    def _gone(self, node: int, heard: float, now: float) -> None:
+        """A node is lost or turned away, and the others may go on. One in silence was lost when it
+        was last heard."""
+        cut, other = self._cut or (0.0, -1)
+        self._lost = now if other == node and cut >= heard else heard, node
+        self._stepped.pop(node, None)
+        self._forget(node)
 
     def _forget(self, node: int) -> None:
         if self._failed and self._failed[1] == node:
@@ -226,22 +232,11 @@ class Ledger:
             fault = self._lost
         elif _has_stalled(outcome):
             fault = None
-            attempt.fault = min((self._stepped or self._printed).values(), default=None)
+            attempt.fault = max(self._printed.values(), default=None)
+            attempt.fault = min(self._stepped.values(), default=attempt.fault)
         if fault:
             attempt.fault, attempt.node = fault[0], self.topology.name(fault[1])
         attempt.node = (cause.node if cause else "") or attempt.node
-
-    def spent(self, now: float) -> TimeSpent:
-        """Return the job's time until now."""
-        attempts, called = self.attempts, self._called
-        if called is None:
-            return account(attempts, now)
-        last = attempts[-1]
-        last.waited += now - called
-        try:
-            return account(attempts, now)
-        finally:
-            last.waited -= now - called
 
 
 def headline(spent: TimeSpent) -> str:

@@ -20,7 +20,7 @@ from entrypoint.features.record.content import (
     PeerTimes,
     Recording,
 )
-from entrypoint.features.record.ettr import Ledger
+from entrypoint.features.record.ettr import Ledger, account
 from entrypoint.job import actions, events, messages
 
 _MOST_PHASES = 100  # phases of the node itself that are kept
@@ -238,7 +238,7 @@ class JobObserver:
             roll_call=self._plan.roll_call,
             outcome=KnownOutcome(end.status, end.reason) if end else None,
             nodes=nodes,
-            spent=self._ledger.spent(now) if self._ledger else None,
+            spent=account(self._ledger.attempts, now) if self._ledger else None,
         )
 
     def _node(self, rank: int, now: float, idle: float) -> NodeStatus:

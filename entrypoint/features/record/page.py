@@ -141,7 +141,7 @@ def _spent(spent: TimeSpent | None) -> dict[str, Any]:
     for name, seconds in spent.seconds.items():
         width = 100 * seconds / spent.whole
         place = {"left": f"{left:.3f}", "width": f"{width:.3f}"}
-        text = f"{duration(seconds)}, {width:.2f} %"
+        text = f"{duration(seconds)}, {width:.2f} %, {ettr.PARTS[name]}"
         parts.append({**place, "name": name, "kind": _KIND_OF_PART[name], "text": text})
         left += width
     return {"text": ettr.headline(spent), "parts": parts, "lines": ettr.lines(spent)[1:]}
