@@ -25,7 +25,7 @@ import os, sys
 from entrypoint.base.errors import EntrypointError
 from entrypoint.cli import record_start as record
 from entrypoint.system.image import start
-start.ENTRY = record.image_start.ENTRY = sys.argv[1]
+start.ENTRY = start.INSTALLED = sys.argv[1]
 start.RECORD = sys.argv[2]
 try:
     if sys.argv[3:4] == ["--install"]:

@@ -46,7 +46,9 @@ SCRIPTS = {
     "down.sh": 'rm -rf "$KUBE_RUN"; echo down >>"$PLACE/calls"',
 }  # fmt: skip
 STARTED = {"up", "operator jobset", "operator mpijob"}
-LOADED = {"save some:dev", "import c1.sock", "import c2.sock"}
+IMPORTED = {f"save entrypoint-{image}" for image in ("toolkit:dev", "base:bookworm")}
+IMPORTED |= {"import c1.sock", "import c2.sock"}
+LOADED = {"save some:dev"} | IMPORTED
 
 
 class Checkout:

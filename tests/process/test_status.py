@@ -262,7 +262,7 @@ import os
 import entrypoint.cli.parser, entrypoint.cli.status, entrypoint.spec
 from entrypoint.features.record import status
 os.setuid(65534)
-status._USUAL = {str(place)!r} + "/entrypoint-*"
+status._USUAL = ({str(place)!r} + "/entrypoint-*",)
 status.health.states_of = lambda user: [] if user else ["entrypoint:run"]
 try:
     print(status.ask(status.find()))
@@ -307,7 +307,7 @@ def test_whose_boot_it_is(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can change a file's owner")
 def test_whose_records_are_seen(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(status, "_USUAL", f"{place}/entrypoint-*")
+    monkeypatch.setattr(status, "_USUAL", (f"{place}/entrypoint-*",))
     monkeypatch.setattr(status.health, "states_of", lambda user: [])
     for name, owner in (("entrypoint-0-1", 0), ("entrypoint-0-2", 7), ("else", 0)):
         Path(record_of(f"{place}/{name}")).write_text("{}")
