@@ -16,7 +16,7 @@ from entrypoint.features.record.page import page
 from entrypoint.features.record.timeline import table
 from entrypoint.job import actions, events, messages
 from tests.made_up import timeline
-from tests.unit.seen import STARTED, Seen, ready, started
+from tests.unit.seen import STARTED, Seen, started
 
 MOST = "restarts: {most: 2, on: any}"
 
@@ -41,7 +41,6 @@ def test_a_job_that_has_not_begun_waits() -> None:
     seen = Seen(0).open()
     seen.now += 30
     assert spent(seen).seconds["waiting"] == 30
-    assert ready().status().spent != spent(seen)
     assert Seen(1).status().spent is None, "worker-0 knows it"
 
 
@@ -52,11 +51,11 @@ def test_a_job_that_has_not_begun_waits() -> None:
 )  # fmt: skip
 def test_what_was_not_saved_is_lost(saved: Saved | None, lost: float) -> None:
     seen = failed(saved)
-    found, whole = spent(seen), seen.now - 1000
+    found = spent(seen)
     assert found.seconds["lost"] == pytest.approx(lost)
     assert found.seconds["detection"] == 1
     assert found.seconds["lost"] + found.seconds["training"] == 22
-    assert found.whole == whole
+    assert found.whole == (whole := seen.now - 1000)
     assert found.checkpoints == (saved is not None)
     assert (*found.causes, *found.nodes) == ("program", "worker-1 (b)")
     seen.observer.begin(seen.observer._plan, seen.now)
@@ -78,8 +77,7 @@ def test_a_stall_began_with_the_last_line() -> None:
 def test_the_report_and_its_page_show_the_parts() -> None:
     found = spent(failed(None))
     made = replace(timeline(), spent=found)
-    text = table(made)
-    assert f"\n{ettr.headline(found)}\n" in text
+    assert f"\n{ettr.headline(found)}\n" in (text := table(made))
     assert re.search(r"(?m)^cause program: 1 ", text)
     assert "set restarts.progress" in text
     (job,) = re.findall(r"(?m)^job  .*$", text)
