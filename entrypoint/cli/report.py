@@ -11,7 +11,7 @@ from entrypoint.cli.parser import Command
 from entrypoint.output.log import Logger, show
 
 COMMAND = Command(
-    "show where the time of a boot went, and which node was last",
+    "show where the time of a boot and its job went, and which node was last",
     "RUNDIR [--html FILE] [--trace FILE]",
     (
         "run_dir RUNDIR  run directory of a node whose job has ended, or RUNDIR-state.json;"

@@ -70,15 +70,22 @@ class Look:
         files = {file: is_whole for file, is_whole in self.files.items() if is_old[file]}
         return Look(files, self.latest, self.problem)
 
-    def saved_since(self, before: Look, since: float, path: str) -> Saved | None:
+    def saved_since(self, before: Look, since: float, path: str, seen: Look | None) -> Saved | None:
         """Return what is finished now, and was not there `before`, at that Unix time. A checkpoint
-        of many files has the name of its largest."""
+        of many files has the name of its largest. `seen`: the look before that: a file that has
+        changed since may be half of one."""
         if self.files is None or before.files is None or self.problem:
             return None
         news = self.files.keys() - before.files.keys()
         is_saved = any(self.files[file] for file in news)
         if not is_saved:
-            latest = max((file[1] for file in before.files), default=None)
+            old = seen.files if seen else None
+            finished = (
+                file[1]
+                for file, is_whole in before.files.items()
+                if is_whole or old is None or file in old
+            )
+            latest = max(finished, default=None)
             return Saved("", latest and round(min(0.0, latest / 1e9 - since), 1))
         largest, time_ns, _ = max(news, key=itemgetter(2))
         name = largest.removeprefix(path).strip("/").partition("/")[0] or os.path.basename(path)
@@ -158,6 +165,7 @@ class CheckpointWatch:
     _before: Look | None = None  # what was there before the ranks started
     _last: Look | None = None  # the last look
     _at_stop: Look | None = None  # what was there before the ranks could save
+    _seen: Look | None = None  # the look before that
     _has_progressed = False
     _stopped = 0.0  # when ranks got SIGTERM (Unix time): they may be killed from then on
 
@@ -179,7 +187,7 @@ class CheckpointWatch:
         """The ranks are told to stop: a file that does not change may be half of one. See what is
         there before they save."""
         self._stopped = time.time()
-        self._at_stop = self._last
+        self._at_stop = self._seen = self._last
         return asyncio.ensure_future(self._look_at_stop())
 
     async def end(self) -> Saved | None:
@@ -193,7 +201,7 @@ class CheckpointWatch:
         now = look.result()
         if not now or not self._at_stop:
             return None
-        return now.saved_since(self._at_stop, self._stopped, self.path)
+        return now.saved_since(self._at_stop, self._stopped, self.path, self._seen)
 
     async def _look_at_stop(self) -> None:
         last = self._last

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from . import share
 from .figures import OURS, Data, Goal, data_of, result
 from .rows.boot import BARE
 from .table import Row
@@ -37,7 +38,8 @@ def text(rows: Sequence[Row], kept: Mapping[str, Any]) -> str:
             on = f"Medians of {found['at'].partition(' ')[0]}: {facts}.\n"
             tables.setdefault(on, [on, *_HEAD])
             tables[on] += [_line(row, goal, data_of(found)) for goal in row.goals]
-    return "\n\n".join("\n".join(lines) for lines in tables.values())
+    figures = ["\n".join(lines) for lines in tables.values()]
+    return "\n\n".join(filter(None, (*figures, share.text(kept))))
 
 
 def _line(row: Row, goal: Goal, data: Data) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+import time
 from shlex import split
 
 import pytest
@@ -78,3 +79,44 @@ def test_a_node_that_is_killed_leaves_its_part_out(cluster: Make) -> None:
     made = reported(job)
     assert [bool(bar.phases) for bar in made.bars] == [True, False]
     assert "worker-1 (node-1): its part did not arrive: " in report(job)
+
+
+# Trains until it is killed, with a checkpoint after 3 s; the next attempt ends soon.
+TRAINS = """
+[ -e "$OUT/step_1" ] && exec sleep 1
+sleep 3
+[ $NODE = 0 ] && echo 1 >"$OUT/step_1"
+exec sleep 600
+"""
+
+
+@pytest.mark.promise("the parts of a job's time add up, over all its attempts")
+def test_the_time_of_a_job_whose_worker_is_killed_adds_up(cluster: Make) -> None:
+    job = cluster(2, slots=1)
+    out = job.folder / "out"
+    out.mkdir()
+    env = {"ENTRYPOINT_RESTARTS": "1", "ENTRYPOINT_RESTARTS_PROGRESS": str(out), "OUT": str(out)}
+    env |= {"ENTRYPOINT_TIMEOUTS_GRACE": "1"}
+    began = time.monotonic()
+    job.start_all("sh", "-c", TRAINS, env=env)
+    until((out / "step_1").exists, "a checkpoint")
+    saved = time.monotonic()
+    time.sleep(4.0)  # what is trained in this time is lost
+    job.signal(1, 9)
+    killed = time.monotonic()
+    job.processes[1].wait()
+    until(lambda: "starting again" in job.err(0), "the next attempt")
+    called = time.monotonic()
+    job.start(1, "sh", "-c", TRAINS, env=env)
+    assert job.ends() == {0: 0, 1: 0}, job.both()
+    spent = reported(job).spent
+    assert spent is not None
+    parts = spent.seconds
+    assert called - saved + 1 < sum(parts.values()) < time.monotonic() - began + 0.1
+    assert killed - saved - 0.3 < parts["lost"] < called - began, parts
+    assert parts["training"] > 3.5
+    assert all(seconds > 0 for name, seconds in parts.items() if name != "detection"), parts
+    assert spent.checkpoints
+    assert [(name, cost.count) for name, cost in spent.causes.items()] == [("node-lost", 1)]
+    assert [*spent.nodes] == ["worker-1 (node-1)"]
+    assert "Effective training time: " in report(job)

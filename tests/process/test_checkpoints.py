@@ -240,6 +240,27 @@ def test_what_was_saved_after_sigterm(folder: Path, name: str, order: str) -> No
     assert 0 <= found.seconds < PATIENCE if expected else -2520 < found.seconds <= -2460
 
 
+@pytest.mark.parametrize(("save", "is_whole"), [(written, False), (saved, True)])
+def test_half_of_a_checkpoint_is_not_the_last_one(
+    folder: Path, save: Callable[[Path], Any], is_whole: bool
+) -> None:
+    """The ranks are stopped while they write it."""
+    for before in ("step-1/model", "latest"):
+        os.utime(folder / before, (time.time() - 2460,) * 2, follow_symlinks=False)
+
+    async def run() -> Saved | None:
+        watched = CheckpointWatch(str(folder), [].append, [].append)
+        await watched.begin()
+        save(folder / "step_70.pt")
+        await watched.stop()
+        return await watched.end()
+
+    found = asyncio.run(run())
+    assert found is not None
+    assert found.seconds is not None
+    assert (found.name, found.seconds > -2460) == ("", is_whole)
+
+
 def test_a_save_into_one_file_has_its_name(tmp_path: Path) -> None:
     file = tmp_path / "latest"
     assert after_sigterm(file, lambda: None) == Saved("", None)

@@ -323,7 +323,7 @@ def _phases(schedule: Schedule, world: World) -> list[str]:
         for rank, boot in world.last_words
         if rank not in too_late
         and (not schedule.spares or rank in world.there)
-        and (not (peer := world.observers[0, boot].peers.get(rank)) or not peer.part)
+        and (not (peer := world.peers[0, boot].get(rank)) or not peer.part)
     ]
 
 

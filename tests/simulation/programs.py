@@ -343,7 +343,7 @@ class Programs:
         if self._grace is not None and not self.stopped and not self._waits_for_diagnoses():
             self.stopped = True
             self._save()  # a node looks for the last time
-            self._tell(messages.Stopped())
+            self._tell(messages.Stopped(self._world.saved(self._container.rank)))
         if self._world.mpirun and self._by_ranks:
             self._world.mpirun.look()
 

@@ -10,7 +10,7 @@ import heapq
 import math
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from copy import copy
 from functools import lru_cache, partial
 from shlex import split
@@ -18,7 +18,7 @@ from typing import Any
 
 from entrypoint import __version__
 from entrypoint.base import heartbeat
-from entrypoint.base.cause import Cause
+from entrypoint.base.cause import Cause, Saved
 from entrypoint.base.history import History
 from entrypoint.base.model import Facts, NodeReport, Outcome, Plan, Topology
 from entrypoint.base.phases import Phase
@@ -26,6 +26,7 @@ from entrypoint.base.values import replace
 from entrypoint.features.health.report import CheckOptions
 from entrypoint.features.health.report import inquiry as check
 from entrypoint.features.netcheck.coordinator import inquiry as netcheck
+from entrypoint.features.record.content import PeerTimes
 from entrypoint.features.record.observer import JobObserver
 from entrypoint.job import actions, events, failure, messages
 from entrypoint.job.leader import Leader
@@ -285,9 +286,10 @@ class Container:
         else:
             plan = replace(worker, topology=_seen_from(worker.topology, self.rank))
             self.machine = Worker(spec, plan, self.history, self.leader_lost)
-        self.observer = JobObserver((), self._world.now)
+        if not self.between:
+            self.observer = JobObserver((), self._world.now)
         self.observer.begin(plan, self._world.now)
-        self._world.observers[self.rank, self.boots] = self.observer
+        self._world.peers[self.rank, self.boots] = self.observer.peers
         # when it said its last word, and when nothing ran here any more
         self.spoke = self.stopped = 0.0
         self.between = False
@@ -754,8 +756,8 @@ class World:
         self.mpirun: Mpirun | None = None
         self.meetings: dict[int, Meeting] = {}  # boot of the leader -> of its elastic job
         self.first_disturbed: dict[int, float] = {}
-        # node and boot -> what it has observed
-        self.observers: dict[tuple[int, int], JobObserver] = {}
+        # node and boot -> what it has observed of the others
+        self.peers: dict[tuple[int, int], Mapping[int, PeerTimes]] = {}
         # node, its boot, and the node that it knows this of
         self.phases: dict[tuple[int, int, int], Phase] = {}
         self.transitions: set[tuple[bool, Phase, Phase]] = set()  # whether a node's own, from, to
@@ -790,6 +792,9 @@ class World:
         """Note it for the timeline, where one is kept."""
         if self.timeline is not None:
             self.timeline.append((self.now, rank, what))
+
+    def saved(self, rank: int) -> Saved | None:
+        """Return what a node finds where checkpoints are written, once its ranks have stopped."""
 
     def violate(self, words: str) -> None:
         """An invariant does not hold."""

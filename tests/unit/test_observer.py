@@ -14,98 +14,23 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from entrypoint import __version__, spec
 from entrypoint.base.history import History
-from entrypoint.base.model import Facts, NodeReport, Outcome, Plan
+from entrypoint.base.model import Outcome
 from entrypoint.base.phases import STATUSES, Phase, Span
 from entrypoint.base.values import replace
 from entrypoint.base.wire import read as read_json
 from entrypoint.base.wire import to_json
 from entrypoint.extensions import LoopView
 from entrypoint.features.record import metrics
-from entrypoint.features.record.content import JobStatus, Record
+from entrypoint.features.record.content import Record
 from entrypoint.features.record.observer import JobObserver
 from entrypoint.job import actions, events, messages
 from entrypoint.job.leader import Leader
-from entrypoint.job.worker import Worker
 from entrypoint.plan import settle
+from tests.unit.seen import ENDED, FACTS, PRINTED, STARTED, Seen, ready, report, settled, started
 
 pytestmark = pytest.mark.see
 ROOT = Path(__file__).parents[2]
-FACTS = Facts(
-    env={}, hostname="node", cwd="/job", uid=1000, user="u", home="/home/u", mpi="4.1.4",
-    programs={name: f"/usr/bin/{name}" for name in ("sshd", "ssh", "mpirun", "orted", "python3")},
-)  # fmt: skip
 DONE = Outcome(7, "rank 1 on b exited with 7")
-STARTED, PRINTED, ENDED = (
-    events.RankChanged("rank 0", change) for change in ("start", "output", "end")
-)
-
-
-def settled(
-    me: int, launcher: str = "mpirun", nodes: int = 2, more: str = ""
-) -> tuple[spec.JobSpec, Plan]:
-    hosts = ", ".join(f"{'abcdefgh'[rank]}=10.0.0.{rank + 1}" for rank in range(nodes))
-    text = (
-        f"hosts: [{hosts}]\nslots: 2\nlauncher: {launcher}\ncommand: [train]\nsecret_file:"
-        f" /none\n{more}"
-    )
-    read = spec.load(text, "job.yaml", {"ENTRYPOINT_NODE_RANK": str(me)}, {})
-    return read, settle(read, FACTS)
-
-
-class Seen:
-    """A real machine with its observer, and a clock that goes on by a second with each event."""
-
-    def __init__(self, me: int, launcher: str = "mpirun", nodes: int = 2, more: str = "") -> None:
-        self.now = 1000.0
-        read, plan = settled(me, launcher, nodes, more)
-        self.machine = (
-            Leader(read, FACTS, plan, History()) if me == 0 else Worker(read, plan, History())
-        )
-        self.members = plan.members
-        self.observer = JobObserver((), self.now)
-        self.observer.begin(plan, self.now)
-
-    def step(self, *happens: Any) -> Seen:
-        for event in happens:
-            self.now += 1
-            for what in (event, *self.machine.handle(event, self.now)):
-                self.observer.saw(what, self.now)
-        return self
-
-    def open(self, me: int = 0) -> Seen:
-        return self.step(events.Started(), events.KeysReady(), events.EndpointReady(report(me)))
-
-    def says(self, node: int, *messages: Any) -> Seen:
-        return self.step(*(events.MessageReceived(node, message) for message in messages))
-
-    def status(self, outcome: Outcome | None = None, idle: float = 0.0) -> JobStatus:
-        return self.observer.status(self.now, LoopView(1, outcome, idle, ""))
-
-    def shown(self, outcome: Outcome | None = None, idle: float = 0.0) -> dict[str, Any]:
-        return dict(json.loads(to_json(self.status(outcome, idle))))
-
-    def phases(self) -> list[str]:
-        return [each["phase"] for each in self.shown()["nodes"]]
-
-    def details(self) -> list[str]:
-        return [each["detail"] for each in self.shown()["nodes"]]
-
-
-def report(rank: int) -> NodeReport:
-    return NodeReport(rank, 2, __version__, "4.1.4")
-
-
-def ready(launcher: str = "mpirun", nodes: int = 2, more: str = "") -> Seen:
-    """Worker-0 whose roll call is complete."""
-    seen = Seen(0, launcher, nodes, more).open().step(events.NameState("a", ""))
-    return seen.step(*(events.Answered(rank, report(rank)) for rank in range(1, nodes)))
-
-
-def started(
-    launcher: str = "mpirun", nodes: int = 2, more: str = "", asked: int | None = None
-) -> Seen:
-    ranks = (2 * nodes if asked is None else asked) if launcher == "mpirun" else 0
-    return ready(launcher, nodes, more).step(events.Prepared(ranks, None))
 
 
 def called(nodes: int = 2) -> Seen:
@@ -466,6 +391,8 @@ def test_metrics_say_what_the_status_does() -> None:
     assert one(found, "entrypoint_boot_seconds") == 7
     assert one(found, "entrypoint_log_lines_lost_total") == 5
     assert one(found, "entrypoint_exit_status") == 7
+    assert one(found, "entrypoint_job_seconds", part="training") == 6
+    assert one(found, "entrypoint_effective_ratio") == pytest.approx(6 / 13)
     assert one(found, "entrypoint_info", launcher="mpirun") == 1
     seen.step(events.SessionLost(1, "b is lost"))
     assert one(read(text_of(seen)), "entrypoint_node_up", node="worker-1") == 0
@@ -523,5 +450,5 @@ def test_odd_words_break_no_line() -> None:
 def test_nothing_of_a_command_or_a_reason_is_told() -> None:
     seen = started().step(events.SessionLost(1, "a long reason"))
     text = text_of(seen, DONE)
-    assert not re.search("train|reason|exited", text)
+    assert not re.search(r"\btrain\b|reason|exited", text)
     assert "a long reason" in json.dumps(seen.shown()), "the control: the state has it"

@@ -16,6 +16,7 @@ Nodes = Length(1 << 20)
 Name = Annotated[str, Length(300)]
 Number = messages.Number
 Seconds = Annotated[float, Range(0, 1e12)]
+Parts = Annotated[Mapping[Name, Seconds], Length(20)]
 Version = Annotated[int, Range(VERSION, VERSION)]
 Row = tuple[Annotated[str, one_of(*NAMES)], messages.Time, messages.Time, Name]
 
@@ -59,6 +60,34 @@ class KnownOutcome:
 
 
 @frozen
+class Interruptions:
+    """The seconds that failed attempts of one cause or node have cost, by part."""
+
+    count: Number
+    seconds: Parts
+
+
+@frozen
+class TimeSpent:
+    """The job's time, over all attempts: seconds by part (ettr.PARTS), which add up to it."""
+
+    seconds: Parts
+    causes: Annotated[Mapping[Name, Interruptions], Nodes]
+    nodes: Annotated[Mapping[Name, Interruptions], Nodes]
+    checkpoints: bool  # whether the last checkpoint of every failed attempt is known
+
+    @property
+    def whole(self) -> float:
+        """Seconds from the start of worker-0's container."""
+        return sum(self.seconds.values())
+
+    @property
+    def share(self) -> float:
+        """Return the share of effective training time (ETTR)."""
+        return self.seconds["training"] / self.whole if self.whole else 0.0
+
+
+@frozen
 class JobStatus:
     """The state of a boot: printed by `entrypoint status --json`, and the source of the metrics."""
 
@@ -76,6 +105,7 @@ class JobStatus:
     roll_call: Name
     outcome: KnownOutcome | None
     nodes: Annotated[tuple[NodeStatus, ...], Nodes]
+    spent: TimeSpent | None = None  # on worker-0
 
     def later(self, seconds: float) -> JobStatus:
         """Return the state so many seconds later, if only time has passed."""

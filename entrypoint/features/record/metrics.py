@@ -18,7 +18,7 @@ from typing import Any
 
 from entrypoint.base.phases import STATUSES, UNREACHABLE
 from entrypoint.base.tables import table
-from entrypoint.features.record.content import JobStatus
+from entrypoint.features.record.content import JobStatus, TimeSpent
 
 _CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _MOST_CLIENTS = 256  # at once; each has two threads, and its request ends after 5 s
@@ -41,6 +41,10 @@ METRICS = table("""
     entrypoint_up_seconds            | Seconds since this attempt of the boot began.
     entrypoint_boot_seconds          | Seconds from then until the ranks of this node ran.
     entrypoint_attempt               | The attempt that this is: 1, and one more for each restart.
+    entrypoint_job_seconds           | Seconds of the job, over all attempts, by part.
+    entrypoint_effective_ratio       | The share of them in which it trained and kept the result.
+    entrypoint_cause_seconds         | Seconds that failed attempts have cost, by cause and part.
+    entrypoint_blamed_seconds        | The same by the node that was to blame.
     entrypoint_log_lines_lost_total  | Lines of the toolkit that nobody could read.
     entrypoint_exit_status           | The job's exit status, once it is known.
 """)
@@ -87,6 +91,7 @@ def _samples(status: JobStatus, lost_lines: int) -> Iterator[tuple[str, dict[str
             running = max(0, node.ranks - node.ranks_ended)
             yield "entrypoint_ranks", {**labels, "state": "running"}, running
             yield "entrypoint_ranks", {**labels, "state": "ended"}, node.ranks_ended
+    yield from _spent(me, status.spent)
     values = {
         "entrypoint_nodes": status.job_nodes,
         "entrypoint_up_seconds": status.up_seconds,
@@ -96,6 +101,23 @@ def _samples(status: JobStatus, lost_lines: int) -> Iterator[tuple[str, dict[str
         "entrypoint_exit_status": status.outcome.status if status.outcome else None,
     }
     yield from ((name, me, value) for name, value in values.items() if value is not None)
+
+
+def _spent(
+    me: dict[str, str], spent: TimeSpent | None
+) -> Iterator[tuple[str, dict[str, str], float]]:
+    if not spent:
+        return
+    yield "entrypoint_effective_ratio", me, spent.share
+    for part, seconds in spent.seconds.items():
+        yield "entrypoint_job_seconds", {**me, "part": part}, seconds
+    for name, label, sums in (
+        ("entrypoint_cause_seconds", "cause", spent.causes),
+        ("entrypoint_blamed_seconds", "blamed", spent.nodes),
+    ):
+        for key, cost in sums.items():
+            for part, seconds in cost.seconds.items():
+                yield name, {**me, label: key, "part": part}, seconds
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -20,6 +20,7 @@ from entrypoint.features.record.content import (
     PeerTimes,
     Recording,
 )
+from entrypoint.features.record.ettr import Ledger, account
 from entrypoint.job import actions, events, messages
 
 _MOST_PHASES = 100  # phases of the node itself that are kept
@@ -55,6 +56,8 @@ class JobObserver:
         self._open = {"": (Phase.HOOKS.timeline, now)}
         # When the first attempt began; 0 until then.
         self._first = 0.0
+        # On worker-0, where the time of all attempts went.
+        self._ledger: Ledger | None = None
 
     def begin(self, plan: Plan, now: float) -> None:
         """Begin an attempt with this plan."""
@@ -68,6 +71,9 @@ class JobObserver:
         self._topology = plan.topology
         self.me = plan.topology.me
         self._begun = now
+        if plan.leads:
+            self._ledger = self._ledger or Ledger(plan.topology, self._own[0].start)
+            self._ledger.begin(plan.topology, now)
         # Seconds until this node's ranks ran.
         self._boot: float | None = None
         # host -> why its name has no address
@@ -89,6 +95,8 @@ class JobObserver:
         """See an event or an action, as extensions.Observer does."""
         node = getattr(what, "node", self.me)
         peer = self.peers[node]
+        if self._ledger:
+            self._ledger.saw(what, now, self.nodes[node].heard)
         if isinstance(what, _HEARD) and node != self.me:
             self.nodes[node].heard = now
         match what:
@@ -230,6 +238,7 @@ class JobObserver:
             roll_call=self._plan.roll_call,
             outcome=KnownOutcome(end.status, end.reason) if end else None,
             nodes=nodes,
+            spent=account(self._ledger.attempts, now) if self._ledger else None,
         )
 
     def _node(self, rank: int, now: float, idle: float) -> NodeStatus:

@@ -11,6 +11,8 @@ from entrypoint.base.render import render
 from entrypoint.base.tables import table
 from entrypoint.base.text import duration
 from entrypoint.base.values import frozen
+from entrypoint.features.record import ettr
+from entrypoint.features.record.content import TimeSpent
 from entrypoint.features.record.timeline import Bar, Timeline, notes, sentences
 from entrypoint.output.lines import stamp
 
@@ -32,6 +34,16 @@ _KINDS = table("""
 """)
 _KIND_OF = {Phase[name].timeline: kind for kind, names in _KINDS.items() for name in names.split()}
 _KIND_OF[DNS] = "sshd"
+# The bar of the job's time: what was trained, what was not, and what was lost.
+_KIND_OF_PART = table("""
+    boot | start
+    waiting | call
+    training | run
+    lost | lost
+    detection | sshd
+    stopping | end
+    restarting | launch
+""")
 _MEANING = {**MEANING, DNS: "of a peer: until its name had an address"}
 
 
@@ -108,15 +120,31 @@ def page(timeline: Timeline) -> str:
             if (names := [row["name"] for row in meanings if row["kind"] == kind])
         ],
         "meanings": meanings,
+        "kinds": list(_KINDS),
         "ticks": axis.ticks(),
         "cut": [f"{axis(axis.cut):.3f}", f"{axis(axis.on):.3f}"] if is_cut else [],
         "sentences": sentences(timeline),
+        "spent": _spent(timeline.spent),
         "notes": [*([cut] if is_cut else []), *notes(timeline)],
         "outcome": timeline.outcome,
         "failed": timeline.has_failed,
         "began": f"{stamp(timeline.began)[:19]}Z",
     }
     return render("report/timeline.html.j2", context)
+
+
+def _spent(spent: TimeSpent | None) -> dict[str, Any]:
+    """Return the bar of the job's time: its parts one after the other, and their table."""
+    if not spent or not spent.whole:
+        return {}
+    parts, left = [], 0.0
+    for name, seconds in spent.seconds.items():
+        width = 100 * seconds / spent.whole
+        place = {"left": f"{left:.3f}", "width": f"{width:.3f}"}
+        text = f"{duration(seconds)}, {width:.2f} %, {ettr.PARTS[name]}"
+        parts.append({**place, "name": name, "kind": _KIND_OF_PART[name], "text": text})
+        left += width
+    return {"text": ettr.headline(spent), "parts": parts, "lines": ettr.lines(spent)[1:]}
 
 
 def _node(bar: Bar, timeline: Timeline, axis: Axis) -> dict[str, Any]:

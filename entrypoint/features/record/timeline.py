@@ -17,7 +17,8 @@ from entrypoint.base.phases import DNS, MEANING, Phase, Span
 from entrypoint.base.text import columns, duration, escaped
 from entrypoint.base.values import frozen
 from entrypoint.base.wire import Invalid
-from entrypoint.features.record.content import PeerTimes, Record, Recording, Row
+from entrypoint.features.record import ettr
+from entrypoint.features.record.content import PeerTimes, Record, Recording, Row, TimeSpent
 
 # seconds that a login may take: the key exchange, and logins to other nodes at the same time
 _LOGIN = 1.0
@@ -71,6 +72,7 @@ class Timeline:
     outcome: str
     has_failed: bool
     command: str
+    spent: TimeSpent | None = None  # over all attempts; worker-0 knows it
 
     @property
     def seconds(self) -> float:
@@ -163,6 +165,7 @@ def merge(record: Record) -> Timeline:
         outcome=outcome,
         has_failed=bool(result.get("status")),
         command=escaped(record.command),
+        spent=record.status.spent if record.status else None,
     )
 
 
@@ -289,6 +292,7 @@ def table(timeline: Timeline) -> str:
         "",
         *sentences(timeline),
         *notes(timeline),
+        *(["", *ettr.lines(timeline.spent)] if timeline.spent else []),
     ]
     return "\n".join(lines) + "\n"
 
