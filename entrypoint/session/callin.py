@@ -31,7 +31,6 @@ from entrypoint.system.descriptors import CHUNK
 from entrypoint.system.files import RunDir
 from entrypoint.system.keys import Keys
 
-_ATTEMPT = 10.0  # seconds for a connection
 _REASON = 300  # characters of what ssh prints
 _LOST = 30.0  # seconds until a silent node counts as lost, and some
 _TAKEN = b"\n"  # no message: tells a caller that its call has arrived
@@ -206,7 +205,7 @@ class Phone:
         try:
             # If nothing listens yet, ssh costs much more, and tries again only after a second.
             found = await resolve(self._leader.where, self._leader.ssh_port, self.waits)
-            (await connect(found, _ATTEMPT)).close()
+            (await connect(found)).close()
         except AttemptFailed as error:
             return str(error)
         pipe = asyncio.subprocess.PIPE

@@ -220,7 +220,7 @@ class Caller:
         """Log in once: connect, prove both keys, start the endpoint, send the question."""
         connection = client = None
         try:
-            connection = await connect(addresses, attempt.limit)
+            connection = await connect(addresses)
             client = attempt.client = Transport(connection)
             attempt.address = connection.getpeername()[0]
             channel = await self._open(attempt, node, client)

@@ -19,6 +19,9 @@ _SLOW = 0.25  # seconds after which a query is sent once more
 # Seconds of the first attempts to connect. A container's name resolves before its network is up,
 # and the kernel repeats a lost SYN only after a second (RFC 6298).
 _SOON = (0.2, 0.3)
+# Seconds of the last attempt: two SYN. Then the name is resolved again, since an address that does
+# not answer may be that of a Pod whose successor has another one.
+_LAST = 2.0
 
 
 class AttemptFailed(Exception):
@@ -110,29 +113,27 @@ def greet(targets: list[Address]) -> None:
             packet.sendto(b"", (address[0], _DISCARD, *address[2:]))
 
 
-async def connect(addresses: list[Address], seconds: float) -> socket.socket:
+async def connect(addresses: list[Address]) -> socket.socket:
     """Return a connection to the first of a host's addresses, of either family, that accepts one in
     time."""
     reason = "no address"
-    late = False
     for address in addresses:
         try:
-            return await _connect_soon(address, seconds)
+            return await _connect_soon(address)
         except ConnectionRefusedError:
             reason = "nothing listens there yet"
         except (TimeoutError, asyncio.TimeoutError):
             reason = f"no answer from {address[4][0]}"
-            late = True
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
-    raise AttemptFailed(reason, late=late)
+    raise AttemptFailed(reason)
 
 
-async def _connect_soon(address: Address, seconds: float) -> socket.socket:
+async def _connect_soon(address: Address) -> socket.socket:
     for limit in _SOON:
         with contextlib.suppress(TimeoutError, asyncio.TimeoutError):
             return await _connect_once(address, limit)
-    return await _connect_once(address, seconds)
+    return await _connect_once(address, _LAST)
 
 
 async def _connect_once(address: Address, limit: float) -> socket.socket:

@@ -173,11 +173,14 @@ class Namespace:
 
     # ---- what happens to it
 
-    def volume(self, claim: str, path: Path, access: str = "ReadWriteMany") -> None:
-        """Make a PersistentVolumeClaim of a folder of this machine, which has all nodes."""
+    def volume(
+        self, claim: str, path: Path, access: str = "ReadWriteMany", shared: str = ""
+    ) -> None:
+        """Make a PersistentVolumeClaim of a folder of this machine, which has all nodes; or with a
+        storage class, as `shared` says, the volume alone."""
         volume = f"{self.name}-{claim}"
-        size = {"storage": "1Gi"}
-        common = {"accessModes": [access], "storageClassName": ""}
+        size = {"storage": "1Ti" if shared else "1Gi"}
+        common = {"accessModes": [access], "storageClassName": shared}
         path.chmod(0o777) if path != EXAMPLES else None
         objects = [
             {
@@ -193,7 +196,8 @@ class Namespace:
             },
         ]  # fmt: skip
         self._volumes.append(volume)
-        self.kubectl("apply", "-f", "-", given="\n---\n".join(map(json.dumps, objects)))
+        wanted = objects[:1] if shared else objects
+        self.kubectl("apply", "-f", "-", given="\n---\n".join(map(json.dumps, wanted)))
 
     def kill(self, pod: Object) -> None:
         """Kill a Pod's container by SIGKILL, as the kernel does when memory is used up."""

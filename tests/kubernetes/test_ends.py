@@ -97,15 +97,42 @@ def test_a_program_s_failure_ends_the_job(namespace: Namespace) -> None:
     assert lines[0].split() == ["POD", "RESULT"]
     assert len(lines) == 1 + len(namespace.pods()), "one line for each Pod"
     assert all('{"status": 3, "reason": "' in line for line in lines[1:]), lines
+    described = namespace.typed(block(PAGE, "describe job"))
+    assert "failed with exit code 3 matching FailJob rule" in described
+    assert namespace.printed(" exited with 3; exit 3") == len(namespace.pods()), "their logs stay"
 
 
-@pytest.mark.parametrize("kind", ["jobset", "mpijob"])
-def test_a_failure_under_another_kind(kind: str, namespace: Namespace) -> None:
-    """a program's own failure under other kinds that heed it: the Pods exit with its status"""
+@pytest.mark.parametrize(
+    ("kind", "described", "says"),
+    [
+        ("jobset", "job demo-node-0", "failed with exit code 3 matching FailJob rule"),
+        ("jobset", "jobset demo", "FailJobSetFailurePolicyAction"),
+        ("mpijob", "mpijob demo", "BackoffLimitExceeded"),
+    ],
+)
+def test_a_failure_under_another_kind(
+    kind: str, described: str, says: str, namespace: Namespace
+) -> None:
+    """a program's own failure under other kinds that heed it: the Pods exit with its status, stay
+    with their logs and the reason, and what the page names shows the failure"""
     namespace.start(SPEC.replace("/out/train.sh", f"-c, '{FAILS}'"), 2, kind=kind)
     resource, _ = DONE[kind]
     namespace.until(lambda: "Failed:" in namespace.condition(resource), 120, f"{resource}: Failed")
     assert ends(namespace) == {3}, namespace.said()
+    assert says in namespace.typed(f"kubectl describe {described}")
+    assert all("rank 1" in result(pod)["reason"] for pod in namespace.pods())
+    assert namespace.printed(" exited with 3; exit 3") == len(namespace.pods()), "their logs stay"
+
+
+def test_a_failure_of_a_trainjob(namespace: Namespace) -> None:
+    """a program's own failure under a TrainJob: started again in its Pod, which keeps the reason"""
+    namespace.start(SPEC.replace("/out/train.sh", f"-c, '{FAILS}'"), 2, kind="trainjob")
+
+    def reasons() -> str:
+        last = "{.items[*].status.containerStatuses[0].lastState.terminated.message}"
+        return namespace.typed(f"kubectl get pods -o jsonpath='{last}'")
+
+    namespace.until(lambda: "exited with 3" in reasons(), 120, "a container that is started again")
 
 
 def test_a_node_with_another_secret(namespace: Namespace) -> None:

@@ -14,7 +14,7 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import paramiko
@@ -320,11 +320,11 @@ def test_a_connection_that_is_gone_before_it_is_looked_at(
     real = rollcall.connect
     dead: list[socket.socket] = []
 
-    async def connect(found: list[resolve.Address], seconds: float) -> socket.socket:
+    async def connect(found: list[resolve.Address]) -> socket.socket:
         if not dead:
             dead.append(socket.socket())
             return dead[0]
-        return await real(found, seconds)
+        return await real(found)
 
     monkeypatch.setattr(rollcall, "connect", connect)
     with contextlib.closing(Peer("")) as peer:
@@ -349,12 +349,21 @@ def test_a_first_packet_that_is_lost_is_sent_again_before_the_kernel_would(
     async def run(server: socket.socket) -> None:
         loop = asyncio.get_running_loop()
         (address,) = resolve.addresses("127.0.0.1", server.getsockname()[1])
-        work = asyncio.create_task(resolve.connect([address], 60.0))
+        work = asyncio.create_task(resolve.connect([address]))
         await asyncio.sleep(0.1)
         for _ in range(2):
             (await loop.sock_accept(server))[0].close()
         (await work).close()
 
+    with silent() as server:
+        asyncio.run(run(server))
+    assert len(limits) > 1
+    assert limits[0] < 1
+
+
+@contextlib.contextmanager
+def silent() -> Iterator[socket.socket]:
+    """A server whose kernel drops what comes, since two connections wait to be accepted."""
     with socket.socket() as server, contextlib.ExitStack() as waiting:
         server.bind(("127.0.0.1", 0))
         server.listen(1)
@@ -362,9 +371,32 @@ def test_a_first_packet_that_is_lost_is_sent_again_before_the_kernel_would(
         for _ in range(2):
             client = waiting.enter_context(socket.socket())
             client.connect(server.getsockname())
-        asyncio.run(run(server))
-    assert len(limits) > 1
-    assert limits[0] < 1
+        yield server
+
+
+def test_an_address_that_does_not_answer_is_resolved_again_each_time_as_soon(
+    states: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A lost Pod's address stays in DNS until its successor is there: Kubernetes takes a Pod that
+    has failed out of an EndpointSlice with the next change of its Service's Pods alone."""
+    limits: list[float] = []
+    once, resolved = resolve._connect_once, rollcall.resolve
+
+    async def counted(address: resolve.Address, limit: float) -> socket.socket:
+        limits.append(limit)
+        return await once(address, min(limit, 0.1))
+
+    async def moved(host: str, port: int | None, *more: Any) -> list[resolve.Address]:
+        port = server.getsockname()[1] if len(limits) < 3 * lost else port
+        return await resolved(host, port, *more)
+
+    monkeypatch.setattr(resolve, "_connect_once", counted)
+    monkeypatch.setattr(rollcall, "resolve", moved)
+    lost = 4  # attempts at the old address
+    with silent() as server, contextlib.closing(Peer("")) as peer:
+        assert call(peer, states).rank == 1
+    assert states == ["no answer from 127.0.0.1"] * lost
+    assert limits[: 3 * lost] == [*resolve._SOON, resolve._LAST] * lost, "no limit grows"
 
 
 @pytest.mark.promise(
@@ -430,7 +462,7 @@ def test_an_attempt_that_fails_while_it_is_cancelled_is_nobody_s_error(
     """A refusal and the end of the roll call may come in the same moment."""
     errors: list[dict[str, object]] = []
 
-    async def connect(found: list[resolve.Address], seconds: float) -> socket.socket:
+    async def connect(found: list[resolve.Address]) -> socket.socket:
         try:
             await asyncio.sleep(600)
         except asyncio.CancelledError:
