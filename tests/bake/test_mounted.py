@@ -95,8 +95,7 @@ def test_a_job_of_two_nodes(volume: str, name: str, restarts: int) -> None:
         assert f"{foreign.program[0]} on worker-1 exited with 7" in said, pair.logs()
         ranks = [line.strip() for line in said.splitlines() if line.startswith("rank ")]
         expected = {f"rank 0 of 2{' yes' * bool(foreign.start)}"}
-        # rank 1 may fail before rank 0 of the same attempt prints
-        assert set(ranks) == expected or not (ranks or restarts), said
+        assert set(ranks) == expected or not (ranks or restarts), said  # or rank 1 was faster
 
 
 @pytest.mark.control("the toolkit's folder boots jobs in any image, unmodified")
