@@ -9,12 +9,14 @@ import gzip
 import hashlib
 import io
 import json
-import subprocess
+import re
 import tarfile
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import IO, Any
+
+import sbom
 
 FOLDER = "opt/entrypoint"
 _INDEX = "application/vnd.oci.image.index.v1+json"
@@ -25,21 +27,8 @@ _LAYER = "application/vnd.oci.image.layer.v1.tar+gzip"
 
 def folder_of(image: str, into: Path) -> Path:
     """Return the toolkit's folder of an image, unpacked below `into`."""
-    container = _docker("create", image)
-    try:
-        export = subprocess.Popen(["docker", "export", container], stdout=subprocess.PIPE)
-        with export, tarfile.open(fileobj=export.stdout, mode="r|") as archive:
-            for member in archive:
-                if member.name.startswith(f"{FOLDER}/"):
-                    archive.extract(member, into, filter="tar")
-    finally:
-        _docker("rm", container)
+    sbom.extract(image, into, re.compile(f"{FOLDER}/.*"))
     return into / FOLDER
-
-
-def _docker(*words: str) -> str:
-    done = subprocess.run(["docker", *words], stdout=subprocess.PIPE, text=True, check=True)
-    return done.stdout.strip()
 
 
 def pack(file: IO[bytes], folder: Path, prefix: str, epoch: int) -> None:

@@ -51,14 +51,10 @@ def describe(document: Part, kind: str, name: str, version: str, sha256: str) ->
 def of_image(image: str) -> Part:
     """Return the document of an image."""
     (about,) = json.loads(docker("image", "inspect", image))
-    container = docker("create", image, "none").strip()
-    try:
-        with tempfile.TemporaryDirectory() as folder:
-            root = Path(folder)
-            extract(container, root)
-            document = of_files(root, about["Architecture"])
-    finally:
-        docker("rm", container)
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        extract(image, root, READ)
+        document = of_files(root, about["Architecture"])
     name, _, tag = image.partition(":")
     return describe(document, "container", name, tag or "latest", about["Id"][len("sha256:") :])
 
@@ -71,16 +67,19 @@ def docker(*words: str) -> str:
     return done.stdout
 
 
-def extract(container: str, root: Path) -> None:
-    """Write those files of a container to a folder that say which packages it has."""
-    argv = ["docker", "export", container]
-    with (
-        subprocess.Popen(argv, stdout=subprocess.PIPE) as export,
-        tarfile.open(fileobj=export.stdout, mode="r|") as archive,
-    ):
-        for member in archive:
-            if READ.fullmatch(member.name):
-                archive.extract(member, root, filter="tar")
+def extract(image: str, root: Path, wanted: re.Pattern[str]) -> None:
+    """Write the files of an image whose paths match to a folder."""
+    container = docker("create", image, "none").strip()
+    try:
+        with (
+            subprocess.Popen(["docker", "export", container], stdout=subprocess.PIPE) as export,
+            tarfile.open(fileobj=export.stdout, mode="r|") as archive,
+        ):
+            for member in archive:
+                if wanted.fullmatch(member.name):
+                    archive.extract(member, root, filter="tar")
+    finally:
+        docker("rm", container)
 
 
 def of_files(root: Path, architecture: str) -> Part:

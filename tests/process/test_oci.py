@@ -30,15 +30,13 @@ def folder(place: Path) -> Path:
 def layout(file: Path, *folders: Path) -> dict[str, bytes]:
     """The files of a layout with an image for each folder."""
     made = oci.Layout("1.2", TIME)
-    architectures = ("amd64", "arm64")
     config = {"Entrypoint": ["/opt/entrypoint/bin/entrypoint"]}
-    images = [
-        made.image(folder, architecture, config)
-        for folder, architecture in zip(folders, architectures, strict=False)
-    ]
-    made.write(file, images)
+    each = zip(folders, ("amd64", "arm64"), strict=False)
+    made.write(file, [made.image(folder, name, config) for folder, name in each])
+    unpacked = file.with_suffix(".files")
     with tarfile.open(file) as archive:
-        return {name: archive.extractfile(name).read() for name in archive.getnames()}  # type: ignore[union-attr]
+        archive.extractall(unpacked, filter="data")
+        return {name: (unpacked / name).read_bytes() for name in archive.getnames()}
 
 
 def test_a_layout_has_an_image_for_each_architecture(tmp_path: Path) -> None:
