@@ -152,6 +152,15 @@ def json_document(value: Any) -> str:
     return json.dumps(value, indent=2) + "\n"
 
 
+def words_from_json(text: str) -> list[str] | None:
+    """Return the words of a JSON list, such as an ENTRYPOINT; None if it is not one of texts."""
+    try:
+        data = from_json(text)
+    except ValueError:
+        return None
+    return data if isinstance(data, list) and all(isinstance(word, str) for word in data) else None
+
+
 def from_json(text: str | bytes) -> Any:
     """Return what a file or another process wrote as JSON. Raises ValueError, also where it is
     nested too deep or has a number that JSON has not."""

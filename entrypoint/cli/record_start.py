@@ -19,6 +19,7 @@ import sys
 from collections.abc import Sequence
 
 from entrypoint.base.errors import EntrypointError, UsageError
+from entrypoint.base.text import words_from_json
 from entrypoint.system import proc, process
 from entrypoint.system.image import parent
 from entrypoint.system.image import start as image_start
@@ -74,11 +75,8 @@ def given(text: str) -> tuple[str, ...] | None:
         return ()
     if not text:
         return None
-    try:
-        argv = json.loads(text)
-    except ValueError:
-        argv = None
-    if not isinstance(argv, list) or not all(isinstance(word, str) for word in argv):
+    argv = words_from_json(text)
+    if argv is None:
         raise UsageError(
             "EP448 --entrypoint is a JSON list of texts, or none",
             text,

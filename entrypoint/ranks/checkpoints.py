@@ -66,8 +66,11 @@ class Look:
         one: the ranks may have begun to save before it was over."""
         if self.files is None or last.files is None:
             return self
-        is_old = {file: file in last.files or file[1] <= since * 1e9 for file in self.files}
-        files = {file: is_whole for file, is_whole in self.files.items() if is_old[file]}
+        files = {
+            file: is_whole
+            for file, is_whole in self.files.items()
+            if file in last.files or file[1] <= since * 1e9
+        }
         return Look(files, self.latest, self.problem)
 
     def saved_since(self, before: Look, since: float, path: str, seen: Look | None) -> Saved | None:

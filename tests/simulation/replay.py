@@ -95,7 +95,8 @@ class Truth(World):
             self.why[CAUSES[hit[1]]] += 1
             if hit[1] != "stall":  # its sentence alone names the node
                 self.where[f"worker-{hit[2]} (node-{hit[2]})"] += 1
-        self._over, self.ran = self.now, None
+        self._over = self.now
+        self.ran = None
 
     def reported(self) -> TimeSpent:
         """Return what the report has, from worker-0's record as it is written and read."""

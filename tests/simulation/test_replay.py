@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from entrypoint.features.record.ettr import Attempt, account
+from entrypoint.features.record.ettr import AttemptTimes, account
 from tests.simulation.replay import JOBS, error, replay
 
 PROMISE = "the report's times of 50 jobs with known faults are exact to 1 % of the job's time"
@@ -35,5 +35,5 @@ def test_a_part_that_is_forgotten_is_an_error(seed: int, monkeypatch: pytest.Mon
     rest = account(attempts[1:], now)
     assert error(truth, rest) > 0.01
     assert rest.whole < 0.9 * now
-    monkeypatch.setattr(Attempt, "_saved", lambda attempt, unknown: unknown)
+    monkeypatch.setattr(AttemptTimes, "_saved", lambda attempt, unknown: unknown)
     assert error(truth, account(attempts, now)) > 0.01

@@ -43,7 +43,7 @@ _ENDS = (Phase.ENDING, Phase.RELEASED, Phase.ENDED)
 
 
 @dataclass
-class Attempt:
+class AttemptTimes:
     """One attempt. Times are seconds of the observer's clock; None: not yet, or unknown."""
 
     began: float
@@ -108,14 +108,14 @@ def _has_stalled(outcome: Outcome) -> bool:
     return "EP610 " in outcome.reason
 
 
-def account(attempts: Sequence[Attempt], now: float) -> TimeSpent:
+def account(attempts: Sequence[AttemptTimes], now: float) -> TimeSpent:
     """Return the time of these attempts, until `now`. What a failed attempt has lost, and the start
     of the next one, count for its cause and its node."""
     seconds = dict.fromkeys(PARTS, 0.0)
     causes: dict[str, Interruptions] = {}
     nodes: dict[str, Interruptions] = {}
     known = True
-    before: Attempt | None = None
+    before: AttemptTimes | None = None
     for attempt in attempts:
         parts = attempt.parts(now)
         for name, spent in parts.items():
@@ -146,7 +146,7 @@ class Ledger:
 
     topology: Topology
     since: float  # when this node's first phase began
-    attempts: list[Attempt] = field(default_factory=list)
+    attempts: list[AttemptTimes] = field(default_factory=list)
     # Of this attempt: when and where a rank or program failed first, a session ended last, a node
     # was lost last, and what each node knew when it last made progress.
     _failed: tuple[float, int] | None = None
@@ -162,7 +162,7 @@ class Ledger:
         if self.attempts:
             before = self.attempts[-1]
             before.over = began = now if before.over is None else before.over
-        self.attempts.append(Attempt(began, not self.attempts))
+        self.attempts.append(AttemptTimes(began, not self.attempts))
         self._failed = self._cut = self._lost = None
         self._printed.clear()
         self._stepped.clear()
@@ -182,7 +182,7 @@ class Ledger:
                 self._blame(attempt)
 
     def _entered(
-        self, attempt: Attempt, what: actions.Entered, now: float, heard: float | None
+        self, attempt: AttemptTimes, what: actions.Entered, now: float, heard: float | None
     ) -> None:
         if attempt.ran is None and what.phase in _RUNS:
             attempt.ran = now
@@ -221,7 +221,7 @@ class Ledger:
             case messages.Steps(ranks=ranks) if ranks:
                 self._stepped[node] = now - max(age for _, _, age in ranks)
 
-    def _blame(self, attempt: Attempt) -> None:
+    def _blame(self, attempt: AttemptTimes) -> None:
         """Find when and where the fault was that has ended the attempt."""
         outcome = attempt.outcome
         assert outcome is not None

@@ -25,6 +25,7 @@ _OWN = {
     getattr(signal, f"SIG{name}")
     for name in ("FPE", "ILL", "SEGV", "BUS", "ABRT", "TRAP", "SYS", "TTIN", "TTOU")
 }
+_PASSED_ON = signal.valid_signals() - _OWN
 _INTERVAL = 0.01  # seconds between two checks of the socket, until image-entry is reached
 _LONG = 3600.0  # seconds to wait for a signal afterwards
 _ANSWER = 60.0  # seconds within which a parent that is there answers
@@ -48,19 +49,13 @@ def run(
     image-entry is reached once. With a limit, in seconds, each time counts, and processes that the
     start leaves are still there. The caller's signals stay blocked: it exits, or restores them.
     """
-    signals = signal.valid_signals() - _OWN
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(_address(mark))
         listener.listen()
         listener.setblocking(False)
-        child = os.fork()
-        if not child:
-            prctl(PDEATHSIG, signal.SIGTERM)  # no job goes on without its parent, which was killed
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        if not (child := _fork()):
             os._exit(process.replace(argv, env, cwd).status)
-        process.hide_memory()  # its environment is the container's, with the job's secret
-        return _watch(child, signals, listener, limit)
+        return _watch(child, listener, limit)
 
 
 def reach(mark: str) -> socket.socket | None:
@@ -79,16 +74,10 @@ def reach(mark: str) -> socket.socket | None:
 def stand_by(connection: socket.socket) -> None:
     """Return in a child, which becomes the program or the job. This process waits for it and tells
     the parent its status, which the start may lose: `"$@" | tee log` exits with that of tee."""
-    signals = signal.valid_signals() - _OWN
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
-    child = os.fork()
-    if not child:
+    if not (child := _fork()):
         connection.close()
-        prctl(PDEATHSIG, signal.SIGTERM)
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
         return
-    process.hide_memory()
-    end = _watch(child, signals)
+    end = _watch(child)
     assert end.status is not None  # no time limit
     with contextlib.suppress(OSError):  # the parent was killed
         connection.send(bytes([end.status]))
@@ -99,12 +88,20 @@ def _address(mark: str) -> str:
     return f"\0entrypoint-{mark}"
 
 
-def _watch(
-    child: int,
-    signals: set[signal.Signals],
-    listener: socket.socket | None = None,
-    limit: float = 0,
-) -> StartResult:
+def _fork() -> int:
+    """Fork, and return the child's pid; 0 in the child. The parent's signals are blocked from then
+    on, for `_watch`."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON)
+    child = os.fork()
+    if not child:
+        prctl(PDEATHSIG, signal.SIGTERM)  # no job goes on without its parent, which was killed
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    else:
+        process.hide_memory()  # its environment is the container's, with the job's secret
+    return child
+
+
+def _watch(child: int, listener: socket.socket | None = None, limit: float = 0) -> StartResult:
     """Pass signals on until the child has ended or its time is over."""
     deadline = time.monotonic() + limit
     entry = reached = 0
@@ -112,7 +109,7 @@ def _watch(
     status: int | None = None
     while status is None and (not limit or time.monotonic() < deadline):
         is_awaited = bool(limit) or not reached
-        received = signal.sigtimedwait(signals, _INTERVAL if listener and is_awaited else _LONG)
+        received = signal.sigtimedwait(_PASSED_ON, _INTERVAL if listener and is_awaited else _LONG)
         if listener and is_awaited and (arrived := _accept(listener, child)):
             entry, connection = arrived
             reached += 1

@@ -3,13 +3,13 @@ containers."""
 
 from __future__ import annotations
 
-import json
 import posixpath
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from entrypoint.base.errors import ConfigError, UsageError
+from entrypoint.base.text import words_from_json
 from entrypoint.base.values import frozen
 from entrypoint.spec import JobSpec, given, paths_in_file
 
@@ -67,11 +67,7 @@ def check(given: Mapping[str, Any]) -> None:
     if start and not given.get("image"):
         hint = "add --image IMAGE, or leave --start out"
         raise UsageError("EP805 --start needs an image", f"--start {start}", hint)
-    try:
-        words = json.loads(start or '[""]')
-    except ValueError:
-        words = None
-    if not words or not isinstance(words, list) or not all(isinstance(each, str) for each in words):
+    if start and not words_from_json(start):
         hint = "write --start '[\"/entrypoint.sh\"]', as `docker inspect` prints it"
         raise UsageError("EP804 an ENTRYPOINT is a JSON list of words", f"--start {start}", hint)
 
