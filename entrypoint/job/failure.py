@@ -26,7 +26,8 @@ KILLED = 128 + 9
 _KILLED_SETTLE = 0.2
 # A rank often exits with 1, Python's status for any error, only because another rank failed:
 # seconds to wait for that rank's own status, which is the cause.
-_VAGUE, _VAGUE_SETTLE = 1, 2.0
+_VAGUE = 1
+VAGUE_SETTLE = 2.0
 TERMINATED = 128 + 15
 # The higher, the less likely the cause: launchers end ranks by SIGTERM, and seldom by SIGKILL.
 _BLAME = {TERMINATED: 3, _VAGUE: 2, KILLED: 1}
@@ -61,7 +62,7 @@ class Failures(list[ProgramExit]):
     def of_program(self, end: ProgramExit, others_run: bool) -> float:
         """A program failed. Returns the seconds after which `cause` is the outcome."""
         self.append(end)
-        return _VAGUE_SETTLE if end.status == _VAGUE and others_run else 0.0
+        return VAGUE_SETTLE if end.status == _VAGUE and others_run else 0.0
 
     def cause(self) -> ProgramExit | None:
         """The failure that most likely caused the others; None if nothing failed."""

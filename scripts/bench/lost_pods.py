@@ -44,7 +44,8 @@ class Trial:
     """A job that runs, and what it has written."""
 
     def __init__(self, namespace: Namespace, kind: str, nodes: int, launcher: str) -> None:
-        self.namespace, self.kind, self.nodes = namespace, kind, nodes
+        self.namespace = namespace
+        self.nodes = nodes
         out = namespace.folder / "out"
         out.mkdir()
         (out / "train.sh").write_text(TRAIN)

@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from entrypoint.base import heartbeat
+from entrypoint.job.failure import VAGUE_SETTLE
 from entrypoint.job.waits import KILL_MARGIN
+from entrypoint.spec import JobSpec
 
 from .figures import OURS, data_of, number
 from .rows import large
@@ -17,9 +19,6 @@ from .rows import large
 # SSD 3, and 2 each of server chassis, IO board, CPU and system memory.
 STOPS, SILENT, DAYS, NODES = 419, 88, 54, 2048
 GOAL = 0.10  # per cent
-# A node's failed rank counts at once; its launcher's status 1 waits for another node's cause.
-_SETTLES = 2.0
-_LIMIT, _GRACE = 15.0, 30.0  # the defaults of timeouts.heartbeat and timeouts.grace
 
 
 def text(kept: Mapping[str, Any]) -> str:
@@ -36,9 +35,13 @@ def text(kept: Mapping[str, Any]) -> str:
         return few + (many - few) * (NODES - 1 - large.FEW) / (large.MANY - large.FEW)
 
     lost, stop, start = map(at_scale, (large.LOST, large.STOP, large.CALL))
-    clock = heartbeat.patience(_LIMIT, NODES) + _GRACE + KILL_MARGIN
+    timeouts = JobSpec().timeouts
+    clock = heartbeat.patience(timeouts.heartbeat, NODES) + timeouts.grace + KILL_MARGIN
     every = DAYS * 86400 / STOPS
-    failed, silent, spared = _SETTLES + stop + start, lost + stop + start, lost + clock
+    # A failed rank counts at once; its launcher's status 1 waits for another node's cause.
+    failed = VAGUE_SETTLE + stop + start
+    silent = lost + stop + start
+    spared = lost + clock
 
     def mean(of_silent: float) -> float:
         return (SILENT * of_silent + (STOPS - SILENT) * failed) / STOPS
@@ -55,7 +58,7 @@ def text(kept: Mapping[str, Any]) -> str:
         f" (goal: at most {GOAL:.2f} %).\n",
         "| stop | detection | stopping | restarting | lost | reached |",
         "|---|---|---|---|---|---|",
-        row(f"a rank or program fails: {STOPS - SILENT}", _SETTLES, stop, start, whole=failed),
+        row(f"a rank or program fails: {STOPS - SILENT}", VAGUE_SETTLE, stop, start, whole=failed),
         row(f"a node falls silent: at most {SILENT}", lost, stop, start, whole=silent),
         row(f"all {STOPS}", "", "", "", whole=mean(silent), goal=True),
         row(

@@ -30,7 +30,7 @@ HERE = {"cpu=32": "cpu=100m", "memory=256Gi": "memory=512Mi"}
 
 
 class Team(Namespace):
-    """The namespace that the page's lines make, in the place of the one that the tests have."""
+    """The namespace that the page's lines make, instead of the one that the tests have."""
 
     toolkit = ""
 
