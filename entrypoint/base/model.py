@@ -83,6 +83,7 @@ class Facts:
     # path -> content, of those that platforms write
     files: Mapping[str, str] = field(default_factory=dict, repr=False)
     scripts: tuple[str, ...] = ()  # users' own, which a platform's own boot would run first
+    end_hooks: bool = False  # whether there are programs to run at the end
     temp: str = "/tmp"  # the folder for files of a job, which some images do not have
 
 

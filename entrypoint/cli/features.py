@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from entrypoint import features
@@ -17,17 +17,23 @@ from entrypoint.output.log import Logger
 from entrypoint.spec import JobSpec
 
 if TYPE_CHECKING:
+    from entrypoint.features import finish as _finish
     from entrypoint.features.record.file import RecordFile
 
     Record: TypeAlias = RecordFile | "Nothing"
+    Finish: TypeAlias = _finish.Finish | "Nothing"
 
 
 class Nothing:
-    """Stands for the record, its observer, the gate and its admission: keeps and checks nothing."""
+    """Stands for the record, its observer, the gate and its admission, and the end: keeps, checks
+    and does nothing."""
+
+    record: Any = None
 
     def _ignore(self, *_: Any) -> None: ...
 
     about = end = begin = open = saw = close = hand_over = before_program = cancel = _ignore
+    begins = act = _ignore
 
     def phases(self, now: float) -> Any:
         """Return no phases, as the message to the leader."""
@@ -60,6 +66,20 @@ def recorded(log: Logger, is_kept: bool = True) -> contextlib.AbstractContextMan
     from entrypoint.features.record.file import recorded
 
     return recorded(log)
+
+
+@contextlib.contextmanager
+def finishing(log: Logger) -> Iterator[Finish]:
+    """Yield what acts when the context ends, after the record has. Set its `record`."""
+    finish: Finish = Nothing()
+    if has("finish"):
+        from entrypoint.features import finish as feature
+
+        finish = feature.Finish(log)
+    try:
+        yield finish
+    finally:
+        finish.act()
 
 
 def extensions(spec: JobSpec, record: Record, log: Logger) -> Extensions:

@@ -7,13 +7,14 @@ import sys
 from typing import TYPE_CHECKING
 
 from entrypoint.base.model import Facts, Outcome, Topology
+from entrypoint.base.values import replace
 from entrypoint.cli import has_own_start, inputs
 from entrypoint.cli.parser import NAMES, PROGRAM, Command
 from entrypoint.output.log import Logger
 from entrypoint.spec import JobSpec
 
 if TYPE_CHECKING:
-    from entrypoint.cli.features import Record
+    from entrypoint.cli.features import Finish, Record
 
 _OF_TORCH = ("ENTRYPOINT_TORCH_", "MASTER_PORT", "TORCHRUN_", "TORCHLAUNCH_")
 
@@ -28,45 +29,66 @@ def act(args: argparse.Namespace, log: Logger) -> int:
     """Boot this node. Returns its exit status in the job."""
     if (started := _image_start(log)) is not None:
         return started
-    from entrypoint.cli.features import after_failure, extensions, recorded
+    from entrypoint.cli.features import finishing, recorded
     from entrypoint.system import process
-    from entrypoint.system.signals import Signals, StoppedBySignal
+    from entrypoint.system.signals import StoppedBySignal
 
     process.show(process.WAITING)
+    done = ""  # what is logged of a success
     try:
-        with recorded(log) as record:
-            signals = Signals(log)
-            signals.watch()  # before anything slow
-            from entrypoint.plan import located, settle
-            from entrypoint.system.facts import of_job, read
-
-            spec, facts = inputs.with_program(args, inputs.spec(args)[0]), read()
-            log.shape(spec.logs)
-            process.hide_memory()  # not before: then only root reads /proc/self/environ
-            if args.passthrough and not _describes_job(spec, facts):
-                return _pass_through(spec, facts, record, log)
-            spec, topology = located(spec, facts)
-            of_this_job = of_job(facts)  # mpirun answers while we import
-            from entrypoint.node import execute
-
-            facts = of_this_job()
-            spec, topology = inputs.assembled(spec, facts, topology, signals, log)
-            record.about(topology)
-            _name_lines(log, spec, topology)
-            draft = settle(spec, facts, topology)
-            outcome = execute(spec, facts, draft, signals, log, extensions(spec, record, log))
-            record.end(outcome)
-            if outcome.status:
-                after_failure(outcome, spec, facts, draft, log)
+        with finishing(log) as finish, recorded(log) as record:
+            finish.record = record
+            outcome, done = _boot(args, record, finish, log)
     except StoppedBySignal as stop:
         outcome = stop.outcome
     _log_cause(outcome, log)
     if outcome.status:
         log(f"{outcome.reason}; exit {outcome.status}")
-    elif len(topology.nodes) > 1:
-        done = "this node's part is done" if spec.roll_call == "none" else "done"
+    elif done:
         log(f"{done}: {outcome.reason}")
     return outcome.status
+
+
+def _boot(
+    args: argparse.Namespace, record: Record, finish: Finish, log: Logger
+) -> tuple[Outcome, str]:
+    """Boot this node, and end its record. Return the outcome, and the words for a success, if it
+    is worth a line. Raises EntrypointError and StoppedBySignal."""
+    from entrypoint.cli.features import after_failure, extensions
+    from entrypoint.system import process
+    from entrypoint.system.signals import Signals
+
+    signals = Signals(log)
+    signals.watch()  # before anything slow
+    from entrypoint.plan import located, settle
+    from entrypoint.system.facts import of_job, read
+
+    spec, facts = inputs.with_program(args, inputs.spec(args)[0]), read()
+    log.shape(spec.logs)
+    process.hide_memory()  # not before: then only root reads /proc/self/environ
+    if args.passthrough and not _describes_job(spec, facts):
+        outcome = process.replace(spec.command, facts.env, facts.cwd)
+        record.end(outcome)
+        hint = f" | did you mean: entrypoint {spec.command[0]}?" if spec.command[0] in NAMES else ""
+        return replace(outcome, reason=f"{outcome.reason}{hint}"), ""
+    spec, topology = located(spec, facts)
+    finish.about(spec, topology, signals)
+    of_this_job = of_job(facts)  # mpirun answers while we import
+    from entrypoint.node import execute
+
+    facts = of_this_job()
+    spec, topology = inputs.assembled(spec, facts, topology, signals, log)
+    finish.about(spec, topology, signals)
+    record.about(topology)
+    _name_lines(log, spec, topology)
+    draft = settle(spec, facts, topology)
+    finish.begins(facts, draft)
+    outcome = execute(spec, facts, draft, signals, log, extensions(spec, record, log))
+    record.end(outcome)
+    if outcome.status:
+        after_failure(outcome, spec, facts, draft, log)
+    done = "this node's part is done" if spec.roll_call == "none" else "done"
+    return outcome, done if len(topology.nodes) > 1 else ""
 
 
 def _image_start(log: Logger) -> int | None:
@@ -87,17 +109,6 @@ def _log_cause(outcome: Outcome, log: Logger) -> None:
         fields = as_json(outcome.cause)
         del fields["text"]  # each line has one
         log(f"cause: {phrase(outcome.cause)}", fields)
-
-
-def _pass_through(spec: JobSpec, facts: Facts, record: Record, log: Logger) -> int:
-    """Become the program. Returns a status only if it could not be started."""
-    from entrypoint.system import process
-
-    outcome = process.replace(spec.command, facts.env, facts.cwd)
-    record.end(outcome)
-    hint = f" | did you mean: entrypoint {spec.command[0]}?" if spec.command[0] in NAMES else ""
-    log(f"{outcome.reason}{hint}; exit {outcome.status}")
-    return outcome.status
 
 
 def _name_lines(log: Logger, spec: JobSpec, topology: Topology) -> None:

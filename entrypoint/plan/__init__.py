@@ -62,7 +62,7 @@ def settle(
     check_networks(spec, facts, topology, members, replaced)
     places = working(topology, members, replaced)
     launch = launch_of(spec, launcher, topology, places)
-    mode, no_roll_call = mode_of(spec, topology, launch, launcher)
+    mode, no_roll_call = mode_of(spec, facts, topology, launch, launcher)
     launch, env = with_env(spec, facts, places, launch, leader_env)
     plan = Plan(topology, launcher, launch, env, launch.files, mode, members, no_roll_call)
     return replace(

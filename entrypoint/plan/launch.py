@@ -7,7 +7,7 @@ from typing import Literal
 
 from entrypoint.base.errors import ConfigError
 from entrypoint.base.kept import KeptForm, OutputForm
-from entrypoint.base.model import Launch, Topology
+from entrypoint.base.model import Facts, Launch, Topology
 from entrypoint.base.registry import load
 from entrypoint.base.values import replace
 from entrypoint.launchers._common import planned
@@ -52,7 +52,7 @@ def launch_of(spec: JobSpec, name: str, topology: Topology, places: Topology) ->
 
 
 def mode_of(
-    spec: JobSpec, topology: Topology, launch: Launch, launcher: str
+    spec: JobSpec, facts: Facts, topology: Topology, launch: Launch, launcher: str
 ) -> tuple[Literal["exec", "local", "coordinated"], str]:
     """Return what this node does; and the setting by which several nodes hold no roll call, where
     one does.
@@ -73,6 +73,8 @@ def mode_of(
         or spec.timeouts.job is not None
         or spec.restarts.most
         or spec.restarts.progress
+        or spec.notify.url
+        or facts.end_hooks
         or getattr(load("platforms", topology.platform), "READS_REASONS", False)
     )
     return "exec" if launch.becomes_program and not is_supervised else "local", no_roll_call

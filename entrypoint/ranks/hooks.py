@@ -1,5 +1,5 @@
-"""Start hooks: programs of the image, a mount or the platform that run on this node before its part
-of the job.
+"""Hooks: programs of the image, a mount or the platform that run on this node before its part of
+the job, or after it.
 
 They run once, whatever the value of `restarts` is.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,7 @@ def run_all(
     script = draft.topology.pre_start
     changed: dict[str, str | None] = {}
     with signals.held():
-        failed = run(env, draft.workdir, grace, signals, log)
+        failed = next(run(FOLDER, env, draft.workdir, grace, signals, log), None)
         if script and not (failed or signals.is_over):
             failed, changed = source(script, env, grace, signals, log)
     variables = {
@@ -57,25 +57,27 @@ def run_all(
 
 
 def run(
-    env: Mapping[str, str], cwd: str, grace: float, signals: Signals, log: Log
-) -> Outcome | None:
-    """Run the folder's executables one after another, by name. Return the outcome of the first that
-    fails, or None. A folder or a file that somebody else may have written is refused.
+    folder: Path, env: Mapping[str, str], cwd: str, grace: float, signals: Signals, log: Log
+) -> Iterator[Outcome]:
+    """Run the folder's executables one after another, by name. Yield the outcome of each that
+    fails. A folder or a file that somebody else may have written is refused.
 
     A signal that stops this node, or the deadline, stops the hook, which gets the grace (seconds),
     and no other hook is run. Their output goes to stderr, since stdout is the job's. Names that
     begin with a dot are ignored: Kubernetes creates such files in mounted folders.
     """
+    kind = f"{folder.stem} hook"
     try:
-        entries = trusted_entries(FOLDER)
+        entries = trusted_entries(folder)
         if refused := next(filter(None, map(untrusted, entries)), ""):
             raise OSError(0, refused)
     except FileNotFoundError:
-        return None
+        return
     except OSError as error:
         hint = "let this user read it, and let only root or this user change it"
-        detail = f"{error.filename or FOLDER}: {error.strerror} | {hint}"
-        return Outcome(126, f"EP442 cannot use the start hooks | {detail}")
+        detail = f"{error.filename or folder}: {error.strerror} | {hint}"
+        yield Outcome(126, f"EP442 cannot use the {kind}s | {detail}")
+        return
     for hook in entries:
         if signals.is_over:
             break
@@ -85,14 +87,12 @@ def run(
                 if hook.is_file()
                 else "put files there alone"
             )
-            log(
-                f"EP443 start hook {hook.name} is skipped | not an executable file: {hook} | {hint}"
-            )
+            log(f"EP442 {kind} {hook.name} is skipped | not an executable file: {hook} | {hint}")
             continue
-        log(f"start hook {hook.name}")
-        if failed := asyncio.run(_run_one(hook.name, [str(hook)], env, cwd, grace, signals)):
-            return failed
-    return None
+        name = f"{kind} {hook.name}"
+        log(name)
+        if failed := asyncio.run(_run_one(name, [str(hook)], env, cwd, grace, signals)):
+            yield failed
 
 
 def source(
@@ -103,8 +103,8 @@ def source(
     Returns the outcome if it fails, and each variable that it has exported or changed; None for one
     that it has unset.
     """
-    name = os.path.basename(script)
-    log(f"start hook {name}")
+    name = f"start hook {os.path.basename(script)}"
+    log(name)
     with open(os.memfd_create("environment"), "rb") as file:
         argv = ["bash", "-c", _SOURCE.format(file.fileno()), script]
         cwd = os.path.dirname(os.path.dirname(script))
@@ -114,7 +114,7 @@ def source(
         file.seek(0)
         changed = _changed(file.read())
     if changed and not failed:
-        log(f"start hook {name} has changed {', '.join(changed)}")
+        log(f"{name} has changed {', '.join(changed)}")
     return failed, changed
 
 
@@ -161,5 +161,5 @@ async def _run_one(
     forced.cancel()
     status = process.exit_status(await end)
     if status != 0 and not signals.is_over:
-        return Outcome(status, f"EP441 {ended(f'start hook {name}', status)}", program=True)
+        return Outcome(status, f"EP441 {ended(name, status)}", program=True)
     return None

@@ -21,6 +21,7 @@ from entrypoint.system.process import cwd, environment, which
 _SYSTEM_PATH = "/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin"
 _LONGEST = 16 << 20  # characters of a platform's file
 _TEMPS = ("/tmp", "/dev/shm")  # some images have no /tmp, or a read-only one
+END_HOOKS = "/etc/entrypoint/end.d"
 _OPENSSH = ("sshd", "ssh")  # the toolkit's own, if it has a folder
 _PROGRAMS = ("mpirun", "python", "python3")
 
@@ -59,12 +60,20 @@ def read() -> Facts:
         python=sys.executable,
         files=dict(_files()),
         scripts=tuple(_scripts(env)),
+        end_hooks=_has_entries(END_HOOKS),
         temp=next(filter(_is_writable, _TEMPS), _TEMPS[0]),
     )
 
 
 def _is_writable(folder: str) -> bool:
     return os.access(folder, os.W_OK | os.X_OK)
+
+
+def _has_entries(folder: str) -> bool:
+    try:
+        return any(not name.startswith(".") for name in os.listdir(folder))
+    except OSError:
+        return False
 
 
 def names_library() -> str | None:

@@ -63,7 +63,8 @@ class Signals:
     def __init__(self, log: Log, same: float = 0.0) -> None:
         self._log = log
         self._same = same
-        self._last = float("-inf")  # time of the last stop signal
+        self._first = float("inf")  # times of the first and of the last stop signal
+        self._last = float("-inf")
         self._stops: list[int] = []  # all stop signals so far
         self._pass_on: Callable[[int], None] = lambda signum: None
 
@@ -82,6 +83,12 @@ class Signals:
     def left(self) -> float:
         """Return the seconds until the deadline; infinity if there is none."""
         return max(0.0, self.deadline - time.monotonic())
+
+    @property
+    def over_at(self) -> float:
+        """Return when a signal or the deadline stops or has stopped this node, by the monotonic
+        clock."""
+        return min(self._first, self.deadline)
 
     @property
     def is_over(self) -> bool:
@@ -128,6 +135,7 @@ class Signals:
         now = time.monotonic()
         if signum != signal.SIGINT and now - self._last < self._same:
             return
+        self._first = min(self._first, now)
         self._last = now
         self._stops.append(signum)
         if not self._held:

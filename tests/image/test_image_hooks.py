@@ -33,13 +33,13 @@ def test_hooks_run_in_order(image: str, folder: Path) -> None:
         "[entrypoint] start hook 10-first",
         "first",
         (
-            "[entrypoint] EP443 start hook 15-text is skipped | not an executable file:"
+            "[entrypoint] EP442 start hook 15-text is skipped | not an executable file:"
             f" {FOLDER}/15-text | chmod +x it, or give its volume defaultMode: 0555"
         ),
         "[entrypoint] start hook 20-second",
         "second me in /home/ma-user",
         (
-            "[entrypoint] EP443 start hook 30-folder is skipped | not an executable file:"
+            "[entrypoint] EP442 start hook 30-folder is skipped | not an executable file:"
             f" {FOLDER}/30-folder | put files there alone"
         ),
         "",

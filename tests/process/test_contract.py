@@ -20,20 +20,20 @@ EMPTY = {
     if former.now == "launcher_args" and former.form == "-"
 }
 REMOVED = {
-    "fields": {"kubernetes.patch", "metrics.file", "netcheck.port", "torch.version"},
+    "fields": {"kubernetes.patch", "metrics.file", "netcheck.limit", "netcheck.port", "torch.version"},
     "variables": {
-        "ENTRYPOINT_KUBERNETES_PATCH", "ENTRYPOINT_METRICS_FILE", "ENTRYPOINT_NETCHECK_PORT",
+        "ENTRYPOINT_KUBERNETES_PATCH", "ENTRYPOINT_METRICS_FILE", "ENTRYPOINT_NETCHECK_LIMIT", "ENTRYPOINT_NETCHECK_PORT",
         "ENTRYPOINT_TIMEOUTS_LEASE", "ENTRYPOINT_TORCH_VERSION", "TORCH_VERSION",
     },
     "flags": {"deploy --patch", "local --late-dns", "report --otel"},
     "messages": {
-        "EP014 71", "EP023 78", "EP040 78", "EP041 69", "EP114 warning", "EP617 warning", "EP810 65",
+        "EP014 71", "EP023 78", "EP040 78", "EP041 69", "EP114 warning", "EP443 warning", "EP617 warning", "EP810 65",
         "EP811 65", "EP611 129 130 131 143",  # and 75, of an attempt
     },
     "json": {
         f"plan of {plan}.settings.{field}.{key}"
         for plan in ("mpirun", "torchrun", "one program")
-        for field in ("netcheck.port", "torch.version", *FORMER)  # a former one sets the present
+        for field in ("netcheck.limit", "netcheck.port", "torch.version", *FORMER)  # a former one sets the present
         for key in ("origin", "value")
         if (field, key) not in EMPTY
     },

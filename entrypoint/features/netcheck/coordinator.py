@@ -189,7 +189,7 @@ class Coordinator:
             )
         for pairs in rounds:
             if self._now >= until:
-                self._why_left_out = f"netcheck.limit, {limit:g}s, was over"
+                self._why_left_out = f"the time for all pairs, {limit:g}s, was over"
                 break
             yield from self._reduce([(nodes[a], nodes[b]) for a, b in pairs])
         if len(self._present) > 2:

@@ -113,6 +113,7 @@ class RecordFile:
         self.timeline: Recording | None = None
         # The command line that was started; without secrets.
         self.command = ""
+        self.result: Mapping[str, Any] | None = None  # once the job has ended here
 
     def about(self, topology: Topology) -> None:
         """Set the node of the record, and remove the files of an earlier run. Those of an
@@ -169,7 +170,7 @@ class RecordFile:
         import json
 
         attempts = self.status.attempt if self.status else 1
-        result = result_of(outcome, self._node, self._job, os.environ, attempts)
+        self.result = result = result_of(outcome, self._node, self._job, os.environ, attempts)
         flags = os.O_WRONLY | os.O_TRUNC | os.O_NONBLOCK | os.O_NOFOLLOW
         # Without Kubernetes this file does not exist, and without SageMaker the other's folder.
         with contextlib.suppress(OSError), open(os.open(TERMINATION_LOG, flags), "wb") as file:

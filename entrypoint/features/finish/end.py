@@ -1,0 +1,84 @@
+"""What a node does once its part of the job is over. Nothing here changes how the job ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from entrypoint.base.model import Facts, Plan
+from entrypoint.base.text import Log, duration
+from entrypoint.plan import environment
+from entrypoint.ranks import hooks
+from entrypoint.system import proc, process
+from entrypoint.system.facts import END_HOOKS
+from entrypoint.system.signals import Signals
+
+_POST = Path(__file__).with_name("post.py")
+_POST_LIMIT = 5.0  # seconds in all, for the name, the connection and the answer
+# Seconds that the hooks have if a stop has used up its grace. With those of the post and of killed
+# processes it is less than the ten that platforms add to the grace.
+_LEAST = 2.0
+_TIDY = 0.5  # seconds between a hook's SIGTERM and SIGKILL
+
+
+def run_hooks(
+    facts: Facts,
+    plan: Plan,
+    grace: float,
+    earlier: Signals,
+    result: Mapping[str, Any],
+    log: Log,
+) -> None:
+    """Run the end hooks within the grace; after a stop, within what is left of it."""
+    now = time.monotonic()
+    limit = max(min(earlier.over_at, now) + grace - now, _LEAST)
+    signals = Signals(log)  # which knows of no earlier stop
+    signals.deadline = now + limit
+    signals.watch()
+    signals.hold()
+    process.adopt_orphans()
+    env = {
+        **environment(facts.env, plan.env),
+        "JOB_STATUS": str(result["status"]),
+        "JOB_CLASS": result["class"],
+    }
+    for failed in hooks.run(Path(END_HOOKS), env, plan.workdir, _TIDY, signals, log):
+        log(f"warning: {failed.reason}")
+    if signals.is_over:
+        why = "by a signal" if signals.stopped else f"{duration(limit)} were over"
+        hint = "make them faster, or raise timeouts.grace"
+        log(f"warning: EP441 the end hooks were stopped | {why} | {hint}")
+    proc.sweep()  # what hooks have left running
+
+
+def post(url: str, result: Mapping[str, Any], log: Log) -> None:
+    """Post the result."""
+    env = {name: os.environ[name] for name in os.environ if not name.startswith("ENTRYPOINT_")}
+    try:
+        done = subprocess.run(
+            [sys.executable, "-I", "-S", str(_POST)],
+            input=json.dumps({"url": url, "body": result}),
+            capture_output=True,
+            text=True,
+            errors="replace",
+            env=env,
+            timeout=_POST_LIMIT,
+            start_new_session=True,
+            check=False,
+        )
+        why = done.stdout.strip() or (f"exited with {done.returncode}" if done.returncode else "")
+    except subprocess.TimeoutExpired:
+        why = f"no answer within {_POST_LIMIT:g}s"
+    except OSError as error:
+        why = error.strerror or str(error)
+    if why:
+        hint = "check the server and notify.url"
+        host = urlsplit(url).hostname
+        log(f"warning: EP417 the result was not delivered | {host}: {why[:200]} | {hint}")
