@@ -65,12 +65,10 @@ def act(args: argparse.Namespace, log: Logger) -> int:
     question = [*args.about, *args.command]
     if _is_log(question, args):
         from entrypoint.causes.phrase import as_json
+        from entrypoint.cli.features import diagnosed
         from entrypoint.features.explain import failures
-        from entrypoint.system.causes import add_site
 
-        add_site(log)
-        lines = failures.lines_of(_log(question[0]))
-        cause = failures.explained(lines, args.status, args.signal or "")
+        cause = diagnosed(_log(question[0]), args.status, args.signal or "", log)
         if args.json:
             answer(json_document(as_json(cause)))
         else:

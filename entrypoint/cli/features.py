@@ -17,6 +17,8 @@ from entrypoint.output.log import Logger
 from entrypoint.spec import JobSpec
 
 if TYPE_CHECKING:
+    from entrypoint.base.cause import Cause
+    from entrypoint.base.text import Log
     from entrypoint.features import finish as _finish
     from entrypoint.features.record.file import RecordFile
 
@@ -125,3 +127,12 @@ def after_failure(outcome: Outcome, spec: JobSpec, facts: Facts, plan: Plan, log
     with contextlib.suppress(Exception):
         for finding in lacking(Inputs(spec, facts, plan, 0.0)):
             log(f"seen here: {finding.what} | {finding.detail} | {finding.fix}")
+
+
+def diagnosed(text: bytes, status: int | None, signal: str, log: Log) -> Cause:
+    """Return why a job failed, from its log."""
+    from entrypoint.features.explain import failures
+    from entrypoint.system.causes import add_site
+
+    add_site(log)
+    return failures.explained(failures.lines_of(text), status, signal)

@@ -55,13 +55,8 @@ def spec(args: argparse.Namespace, here: bool = True, resolved: bool = True) -> 
         args.spec = _GIVEN
     elif args.spec:
         args.spec = expanded(args.spec, os.environ)
-        data = _read(
-            args.spec,
-            f"the job spec {os.path.abspath(args.spec)}",
-            "give --spec or ENTRYPOINT_SPEC an existing file",
-        )
-        file = data.decode("utf-8", "surrogateescape")
-    starts = folders(args) if resolved else {}
+        file = decoded(args.spec)
+    starts = folders(args.spec) if resolved else {}
     return load(file, args.spec or "", environ(), overrides(args), starts, here), file or ""
 
 
@@ -75,16 +70,22 @@ def with_program(args: argparse.Namespace, spec: JobSpec) -> JobSpec:
     return spec
 
 
-def folders(args: argparse.Namespace) -> dict[str, str]:
-    """Return the folder where relative paths start, for each origin of a value: none if the current
-    folder has been removed."""
+def decoded(file: str) -> str:
+    """Return the text of a spec file. Raises NoInputError if it cannot be read."""
+    name = f"the job spec {os.path.abspath(file)}"
+    data = _read(file, name, "give --spec or ENTRYPOINT_SPEC an existing file")
+    return data.decode("utf-8", "surrogateescape")
+
+
+def folders(file: str) -> dict[str, str]:
+    """Return the folder where relative paths start, for each origin of a value in a job with this
+    spec file, if there is one: none if the current folder has been removed."""
     try:
         cwd = os.getcwd()
     except OSError:
         return {}
     # <(...) is in no folder of the user's
-    is_file = args.spec and os.path.isfile(args.spec)
-    folder = os.path.dirname(os.path.abspath(args.spec)) if is_file else cwd
+    folder = os.path.dirname(os.path.abspath(file)) if file and os.path.isfile(file) else cwd
     return {"spec": folder, "flag": cwd, "env": cwd}
 
 

@@ -154,7 +154,7 @@ def _check(args: argparse.Namespace, text: str, here: Facts) -> None:
         args.spec or "",
         here.env,
         inputs.overrides(args),
-        inputs.folders(args),
+        inputs.folders(args.spec),
     )
     plan = settle(spec, here)
     many = len(plan.topology.nodes) > 1
