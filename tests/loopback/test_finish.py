@@ -217,9 +217,7 @@ def test_a_proxy_and_a_certificate(bench: Bench, collector: Collector, tmp_path:
         ("--kill worker-0@4s -- sleep 600", []),
     ],
 )
-def test_several_nodes(
-    words: str, ends: list[int], local: Make, collector: Collector
-) -> None:
+def test_several_nodes(words: str, ends: list[int], local: Make, collector: Collector) -> None:
     """A worker-0 that is killed says nothing: its platform knows."""
     job = local(*split(f"--nodes 2 --launcher plain {words}"), ENTRYPOINT_NOTIFY_URL=collector.url)
     job.ends()

@@ -16,7 +16,9 @@ from tests import TREE
 
 NAMES = ("EntrypointError", "JobSpec", "explain", "load_spec", "plan")
 PAGE = (TREE / "docs/reference/python.md").read_text()
-SPEC = "slots: 8\nlauncher: torchrun\ncommand: [python, train.py]\nnotify: {url: 'https://a/To5en'}\n"
+SPEC = (
+    "slots: 8\nlauncher: torchrun\ncommand: [python, train.py]\nnotify: {url: 'https://a/To5en'}\n"
+)
 
 
 def python(folder: Path, code: str, status: int = 0) -> str:
@@ -72,7 +74,9 @@ def test_the_order_of_imports_makes_no_difference(names: tuple[str, ...], tmp_pa
 
 def test_an_import_of_the_package_loads_nothing(tmp_path: Path) -> None:
     code = "import sys; {}print(*sorted({{*sys.modules}}))"
-    found = [set(python(tmp_path, code.format(first)).split()) for first in ("import entrypoint; ", "")]
+    found = [
+        set(python(tmp_path, code.format(first)).split()) for first in ("import entrypoint; ", "")
+    ]
     assert found[0] - found[1] == {"entrypoint"}
 
 
@@ -95,6 +99,12 @@ def test_its_types_are_seen(tmp_path: Path) -> None:
     )
     words = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", os.devnull, "user.py"]
     env = {**os.environ, "MYPYPATH": str(TREE)}
-    shown = subprocess.run(words, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
-    for text in ('type is "float"', 'type is "dict[str, Any]"', 'incompatible type "int"; expected'):
+    shown = subprocess.run(
+        words, cwd=tmp_path, env=env, capture_output=True, text=True, check=False
+    )
+    for text in (
+        'type is "float"',
+        'type is "dict[str, Any]"',
+        'incompatible type "int"; expected',
+    ):
         assert text in shown.stdout, shown.stdout

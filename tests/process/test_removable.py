@@ -132,4 +132,4 @@ def test_the_other_unit_tests_pass_without_it(part: str, tmp_path: Path) -> None
     tests = [path for path in files().keys() - gone if path.startswith("tests/unit/test_")]
     tests = [path for path in tests if INPUTS.of(path) & gone]
     pages = [f"--deselect=tests/unit/test_documents.py::{name}" for name in PAGES.split()]
-    python(tree, "-m", "pytest", "-q", *pages, *tests)
+    python(tree, "-m", "pytest", "-q", "-p", "no:training-entrypoint", *pages, *tests)

@@ -160,7 +160,9 @@ def test_a_start_hook_of_another_user(
         hook.parent.chmod(0o777)
     monkeypatch.setattr(hooks, "FOLDER", hook.parent)
     log = Logger()
-    failed = next(hooks.run(hooks.FOLDER, {"PATH": os.environ["PATH"]}, "/", 1.0, Signals(log), log), None)
+    failed = next(
+        hooks.run(hooks.FOLDER, {"PATH": os.environ["PATH"]}, "/", 1.0, Signals(log), log), None
+    )
     assert (tmp_path / "ran").exists() == (whose == "ours")
     if whose != "ours":
         assert failed

@@ -92,10 +92,10 @@ def test_it_has_every_file_of_the_package_and_no_other(wheel: Path) -> None:
 
 
 def test_nothing_of_the_checkout_is_imported(command: Path, tmp_path: Path) -> None:
-    code = "import entrypoint; print(entrypoint.__file__)"
+    code = "import entrypoint; print(entrypoint.plan.__globals__['__file__'], entrypoint.__file__)"
     python = command.with_name("python")
     done = captured([python, "-c", code], cwd=tmp_path, env=ENV, check=True)
-    assert str(command.parents[1]) in done.stdout
+    assert done.stdout.count(str(command.parents[1])) == 2
 
 
 def test_its_version_is_the_trees(command: Path, tmp_path: Path) -> None:
@@ -151,3 +151,31 @@ def test_a_boot_of_two_nodes(command: Path, tmp_path: Path) -> None:
     done = installed(command, tmp_path, *words)
     assert done.returncode == 1, done.stdout + done.stderr
     assert {"rank 0", "rank 1"} <= {line.rpartition("] ")[2] for line in done.stdout.splitlines()}
+
+
+WRONG = """
+def test_wrong(job):
+    assert job("sh", "-c", "echo seen; exit 3", nodes=1).status == 0
+
+def test_long(job):
+    job("sh", "-c", "echo up; exec sleep 600", nodes=1, limit=9)
+"""
+
+
+@pytest.mark.slow
+def test_the_fixture_in_a_sample_project(wheel: Path, tmp_path: Path) -> None:
+    """The page's project, in an environment with nothing but the extra. Where it would work until
+    a node is killed, it waits: this machine may be slow."""
+    page = (TREE / "docs/how-to/test-your-script.md").read_text()
+    waits = "if step == 50 and os.environ.get('ENTRYPOINT_ATTEMPT') == '1': time.sleep(600)"
+    page = page.replace("time.sleep(0.1)", f"time.sleep(0.01)\n    {waits}").replace("@6s", "@40s")
+    for code in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
+        (tmp_path / re.match(r"# (\w+\.py)", code)[1]).write_text(code)
+    (tmp_path / "test_wrong.py").write_text(WRONG)
+    made = captured([TREE / "scripts/dev/venv", "pytest"], env={**os.environ, "WHEEL": str(wheel)})
+    python = f"{made.stdout.strip()}/bin/python"
+    done = captured([python, "-m", "pytest", "-q", "-W", "error"], cwd=tmp_path, env=ENV)
+    assert "2 failed, 3 passed" in done.stdout, done.stdout + done.stderr
+    assert "seen" in done.stdout
+    assert "exited with 3; exit 3" in done.stdout
+    assert "the job still ran after 9s" in done.stdout
