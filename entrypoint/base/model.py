@@ -77,8 +77,7 @@ class Facts:
     cpus: float | None = None  # that we may use at a time; None where it is not known
     cpu_pool: str = ""  # names these CPUs: others with this name share them; "" where not known
     python: str = "python3"  # the interpreter we run in
-    # looked at again after the start hooks, which may bring one up
-    interfaces: tuple[Interface, ...] = ()
+    interfaces: tuple[Interface, ...] = ()  # looked at again after the start hooks
     mpi_params: tuple[str, ...] = ()  # names of the parameters that Open MPI's own files set
     # path -> content, of those that platforms write
     files: Mapping[str, str] = field(default_factory=dict, repr=False)

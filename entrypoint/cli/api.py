@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Mapping
 from typing import Any
 
-import entrypoint
 from entrypoint.base.errors import EntrypointError as EntrypointError
 from entrypoint.causes.phrase import as_json
 from entrypoint.cli import inputs
@@ -53,5 +53,5 @@ def explain(
     return as_json(diagnosed(data, status, signal or "", lambda text: None))
 
 
-# Importing the package of this name has set it to that.
-entrypoint.plan = plan
+# The import of the package `entrypoint.plan` has set this name to that.
+vars(sys.modules["entrypoint"])["plan"] = plan

@@ -77,11 +77,17 @@ def finishing(log: Logger) -> Iterator[Finish]:
     if has("finish"):
         from entrypoint.features import finish as feature
 
-        finish = feature.Finish(log)
+        finish = feature.Finish(_run_hooks, log)
     try:
         yield finish
     finally:
         finish.act()
+
+
+def _run_hooks(*how: Any) -> Iterator[Outcome]:
+    from entrypoint.ranks import hooks  # slow to import
+
+    return hooks.run(*how)
 
 
 def extensions(spec: JobSpec, record: Record, log: Logger) -> Extensions:

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from entrypoint import plan as planning
 from entrypoint import spec as specs
 from entrypoint.base.model import Facts
 from entrypoint.base.text import spans
+from entrypoint.plan import settle
 from entrypoint.system import cgroups
 from tests.cpus import NAMES
 
@@ -81,7 +81,7 @@ def test_a_machine(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert pool
     facts = Facts({"PATH": "/bin"}, "a", "/", 0, "root", "/root", cpus=cpus, cpu_pool=pool)
     text = f"command: [prog]\nlauncher: mpirun\nslots: {ranks}\n"
-    plan = planning.settle(specs.load(text, "job.yaml", facts.env, {}), facts)
+    plan = settle(specs.load(text, "job.yaml", facts.env, {}), facts)
     threads = {var.name: int(var.value) for var in plan.env if var.name in NAMES}
     assert threads == dict.fromkeys(NAMES, expected) | {NAMES[3]: min(64, expected)}
 

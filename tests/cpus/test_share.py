@@ -7,11 +7,12 @@ from collections.abc import Mapping
 
 import pytest
 
-from entrypoint import plan as planning
 from entrypoint import spec as specs
 from entrypoint.base import registry
 from entrypoint.base.model import Cards, EnvVar, Facts, Members, NodeReport, Plan
 from entrypoint.base.values import replace
+from entrypoint.plan import env_of_ranks
+from entrypoint.plan import settle as make_plan
 from entrypoint.plan.members import with_neighbours, with_report
 from tests.cpus import NAMES
 
@@ -22,7 +23,7 @@ YIELD = "OMPI_MCA_mpi_yield_when_idle"
 
 def settle(text: str, env: Mapping[str, str] | None = None, facts: Facts = FACTS) -> Plan:
     facts = replace(facts, env=env or {})
-    return planning.settle(specs.load(f"command: [prog]\n{text}", "job.yaml", facts.env, {}), facts)
+    return make_plan(specs.load(f"command: [prog]\n{text}", "job.yaml", facts.env, {}), facts)
 
 
 def threads(plan: Plan) -> dict[str, str]:
@@ -109,7 +110,7 @@ def test_nodes_that_have_told_the_same_cpus_share_them() -> None:
         {},
         {},
     )
-    plan = planning.settle(spec, FACTS, members=known)
+    plan = make_plan(spec, FACTS, members=known)
     (omp,) = (var for var in plan.env if var.name == "OMP_NUM_THREADS")
     assert (omp.value, omp.origin) == ("2", "8 CPUs for 4 ranks of 2 nodes on this host")
 
@@ -118,14 +119,14 @@ def test_ranks_of_a_rank_table_share_the_cpus_whatever_the_slots() -> None:
     spec = specs.load("command: [prog]\nlauncher: ascend\nslots: 4\n", "job.yaml", {}, {})
     cards = Cards("", ranks=(0, 1), devices=(0, 1), size=2)
     members = Members((NodeReport(0, 4, ""),), cards=cards)
-    plan = planning.settle(spec, FACTS, members=members)
+    plan = make_plan(spec, FACTS, members=members)
     assert threads(plan)["OMP_NUM_THREADS"] == "4"
 
 
 def test_ranks_on_a_worker_of_mpirun_have_them() -> None:
     env = {"ENTRYPOINT_SECRET": secrets.token_hex(32)}
     plan = settle("launcher: mpirun\nslots: 4\nhosts: [a, b]\nnode_rank: 1", env)
-    assert {b"OMP_NUM_THREADS=2", b"MKL_NUM_THREADS=2"} < {*planning.env_of_ranks(FACTS, plan)}
+    assert {b"OMP_NUM_THREADS=2", b"MKL_NUM_THREADS=2"} < {*env_of_ranks(FACTS, plan)}
 
 
 @pytest.mark.parametrize(
@@ -150,7 +151,7 @@ def test_the_users_own_value_wins(text: str, env: dict[str, str], left: tuple[st
 
 def test_what_the_leader_has_set_counts_on_every_node() -> None:
     spec = specs.load("command: [prog]\nlauncher: mpirun\nslots: 4\n", "job.yaml", {}, {})
-    plan = planning.settle(spec, FACTS, leader_env={"OMP_NUM_THREADS": "3"})
+    plan = make_plan(spec, FACTS, leader_env={"OMP_NUM_THREADS": "3"})
     assert [var for var in plan.env if var.name in NAMES] == [
         EnvVar("OMP_NUM_THREADS", "3", "worker-0's spec")
     ]

@@ -29,6 +29,7 @@ REMOVED = {
     "messages": {
         "EP014 71", "EP023 78", "EP040 78", "EP041 69", "EP114 warning", "EP443 warning", "EP617 warning", "EP810 65",
         "EP811 65", "EP611 129 130 131 143",  # and 75, of an attempt
+        "EP441 1-255", "EP442 126",  # and a warning, of an end hook
     },
     "json": {
         f"plan of {plan}.settings.{field}.{key}"

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from entrypoint import plan as planning
 from entrypoint.base.model import Device, Facts, Plan, Site, Topology
+from entrypoint.plan import settle
 from entrypoint.plan.topology import build
 from entrypoint.spec import JobSpec, load
 from entrypoint.system import keys
@@ -63,7 +63,7 @@ def planned(
     )
     uid = 0 if user == "root" else 1000
     facts, topology = located(spec, env=env or {}, uid=uid, user=user, home="/nowhere", mpi="4.1.4")
-    return spec, planning.settle(spec, facts, topology)
+    return spec, settle(spec, facts, topology)
 
 
 class Door:

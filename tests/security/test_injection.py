@@ -16,10 +16,10 @@ import yaml
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from entrypoint import plan as planning
 from entrypoint.base import registry
 from entrypoint.base.errors import EntrypointError
 from entrypoint.base.model import Device, Facts, Site
+from entrypoint.plan import settle
 from entrypoint.plan import topology as topologies
 from entrypoint.spec import load
 from entrypoint.spec.rules import plain_path
@@ -261,7 +261,7 @@ def test_a_run_directory_is_a_plain_path_or_refused(value: str) -> None:
     try:
         spec = load(job + yaml.safe_dump({"run_dir": f"/tmp/{value}"}), "j", {}, {})
         facts, topology = located(spec, mpi="4.1.4")
-        files = planning.settle(spec, facts, topology).files
+        files = settle(spec, facts, topology).files
     except EntrypointError:
         return
     config = next(file.text for file in files if file.name == "ssh_config")

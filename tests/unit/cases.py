@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 import yaml
 
-from entrypoint import plan
 from entrypoint.base import registry
 from entrypoint.base.model import Device, Facts, Plan, Site
 from entrypoint.base.values import replace
-from entrypoint.plan import topology
+from entrypoint.plan import settle, topology
 from entrypoint.spec import load
 
 ROOT = Path(__file__).parents[1]
@@ -70,4 +69,4 @@ def planned(
     text += "" if "command:" in text else "\ncommand: [train.py]\n"
     spec, here = load(text, "job.yaml", env or {}, {}), replace(here, env=env or here.env)
     device = Device("nvidia" if cards else "cpu", cards, f"{cards} cards")
-    return plan.settle(spec, here, topology.build(spec, here, Site("local"), device))
+    return settle(spec, here, topology.build(spec, here, Site("local"), device))

@@ -6,8 +6,8 @@ import secrets
 from collections.abc import Mapping
 from typing import Any
 
-from entrypoint import plan as planning
 from entrypoint.base.model import Device, Facts, Plan, Site, Topology
+from entrypoint.plan import settle as make_plan
 from entrypoint.plan import topology as topologies
 from entrypoint.spec import JobSpec, load
 
@@ -43,4 +43,4 @@ def build(
 ) -> Plan:
     container = given or facts()
     spec, topology = settle(text + "\ncommand: [prog, one arg]", container, device, env)
-    return planning.settle(spec, container, topology)
+    return make_plan(spec, container, topology)

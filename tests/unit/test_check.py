@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from entrypoint import plan as planning
 from entrypoint import spec as specs
 from entrypoint.base.model import Facts, Finding, NodeReport, Outcome, Plan
 from entrypoint.base.values import replace
@@ -27,6 +26,7 @@ from entrypoint.features.health.report import (
     text,
     together,
 )
+from entrypoint.plan import settle
 from tests import TREE, table
 from tests.extending import blocks
 
@@ -42,7 +42,7 @@ def plan(hosts: str = "[a, b, c]", slots: int = 2, launcher: str = "mpirun") -> 
         f"hosts: {hosts}\nslots: {slots}\nlauncher: {launcher}\ncommand: [x]\nsecret_file:"
         " /none\nnode_rank: 0\n"
     )
-    return planning.settle(specs.load(text, "job.yaml", {}, {}), FACTS)
+    return settle(specs.load(text, "job.yaml", {}, {}), FACTS)
 
 
 PLAN = plan()

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from entrypoint import plan
 from entrypoint.base.model import Facts
+from entrypoint.plan import locate
 from entrypoint.spec import load
 from entrypoint.tools.deploy import kubernetes
 from entrypoint.tools.deploy._kinds import KINDS
@@ -88,9 +88,9 @@ PLATFORMS = {
 @pytest.mark.parametrize("nodes", [1, 3, 12])
 def test_every_pod_knows_the_nodes_and_which_it_is(kind: str, nodes: int) -> None:
     pods = started(kind, nodes)
-    first = plan.locate(load(SPEC, "job.yaml", pods[0].env, {}), pods[0])
+    first = locate(load(SPEC, "job.yaml", pods[0].env, {}), pods[0])
     for index, facts in enumerate(pods):
-        topology = plan.locate(load(SPEC, "job.yaml", facts.env, {}), facts)
+        topology = locate(load(SPEC, "job.yaml", facts.env, {}), facts)
         assert (topology.platform, topology.job, topology.me) == (PLATFORMS[kind], "demo", index)
         assert topology.nodes == first.nodes
         assert topology.this.host.split(".")[0] == facts.hostname
@@ -99,7 +99,7 @@ def test_every_pod_knows_the_nodes_and_which_it_is(kind: str, nodes: int) -> Non
 
 def test_pods_of_a_job_may_have_host_names_as_a_jobset_s_have() -> None:
     for index, facts in enumerate(started("job", 3, SPEC.replace("demo", "my-model-7"))):
-        topology = plan.locate(load("", "job.yaml", facts.env, {}), facts)
+        topology = locate(load("", "job.yaml", facts.env, {}), facts)
         assert (topology.platform, topology.job, topology.me) == ("jobset", "my-model-7", index)
         assert topology.this.host == f"my-model-7-{index}.my-model-7"
 
@@ -108,7 +108,7 @@ def test_pods_of_a_job_may_have_host_names_as_a_jobset_s_have() -> None:
 def test_each_pod_has_the_slots_of_its_host(kind: str) -> None:
     text = "name: demo\nhosts: [a:1, b:3]\n"
     for facts in started(kind, 2, text):
-        topology = plan.locate(load(text, "job.yaml", facts.env, {}), facts)
+        topology = locate(load(text, "job.yaml", facts.env, {}), facts)
         assert [node.slots for node in topology.nodes] == [1, 3]
 
 

@@ -86,8 +86,9 @@ def gone(text: str) -> list[str]:
         for path in CODE_PATH.findall(text)
         if not (TREE / path).exists() and not MADE_UP.search(path)
     ]
-    sources = "".join(path.read_text() for path in (TREE / "tests").rglob("*.py"))
+    sources = text + "".join(path.read_text() for path in (TREE / "tests").rglob("*.py"))
     modules = {path.stem for path in (TREE / "tests").rglob("test_*.py")}
+    modules |= {*re.findall(r"^# (test_\w+)\.py$", text, re.MULTILINE)}  # a user's
     tests = {
         name for name in re.findall(r"\btest_\w+", text) if f"def {name}(" not in sources
     } - modules

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from entrypoint import plan as planning
 from entrypoint import spec
 from entrypoint.base.cause import Saved
 from entrypoint.base.errors import RETRIED, NoProgressError
@@ -14,6 +13,7 @@ from entrypoint.base.values import replace
 from entrypoint.job import actions, events, messages
 from entrypoint.job.history import described, follow, latest, no_progress, pays_off
 from entrypoint.job.state import JobState
+from entrypoint.plan import form_of, locate, settle
 from entrypoint.spec.jobspec import RestartsSpec
 from tests.unit.machine import ECC, FACTS, Node, logged, sent
 
@@ -349,13 +349,13 @@ def test_ranks_and_their_logs_know_the_attempt(
 ) -> None:
     """The scheduler's own restarts count, too."""
     job = spec.load(f"launcher: {launcher}\nrestarts: 3\n{SLOTS}", "job.yaml", {}, {})
-    topology = planning.locate(job, FACTS)
+    topology = locate(job, FACTS)
     topology = replace(topology, history=History(attempt, earlier=earlier))
-    made = planning.settle(job, FACTS, topology)
+    made = settle(job, FACTS, topology)
     variables = {var.name: var.value for var in made.env}
     assert variables["ENTRYPOINT_ATTEMPT"] == str(earlier + attempt)
     assert variables["TORCHELASTIC_RESTART_COUNT"] == count
-    forms = [planning.form_of(made.launch, 0, job, topology)]
+    forms = [form_of(made.launch, 0, job, topology)]
     forms += [made.launch.ranks.form.form] if made.launch.ranks.form else []
     names = {form.output.log for form in forms if form.output.log}
     rank = "" if launcher == "plain" else "-rank-{rank}"
@@ -368,7 +368,7 @@ def test_a_job_without_restarts_knows_nothing_of_attempts() -> None:
     for text, mode in (("", "exec"), ("restarts: 1\n", "local")):
         job = spec.load(f"launcher: plain\ncommand: [train]\n{text}", "job.yaml", {}, {})
         for count in ("", "2"):
-            made = planning.settle(job, replace(FACTS, env={"SLURM_RESTART_COUNT": count}))
+            made = settle(job, replace(FACTS, env={"SLURM_RESTART_COUNT": count}))
             assert made.mode == mode
             known = bool(text or count)
             assert ("ENTRYPOINT_ATTEMPT" in {var.name for var in made.env}) == known

@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from entrypoint import plan as planning
 from entrypoint.base.errors import ConfigError, UsageError
 from entrypoint.base.model import Facts, Installation
 from entrypoint.cli import recognition
 from entrypoint.cli import record_start as image_record
-from entrypoint.plan import with_installed
+from entrypoint.plan import environment, session_env, settle, with_installed
 from entrypoint.spec import load, settings_in
 from entrypoint.system.image import mpi
 from entrypoint.system.image import start as image_start
@@ -146,12 +145,12 @@ def test_its_variables_reach_the_ranks_of_its_launcher_alone() -> None:
     }
     for launcher, expected in (("mpirun", wanted), ("torchrun", {})):
         spec = load(f"launcher: {launcher}\nslots: 2\ncommand: [python, x.py]\n", "j", {}, {})
-        plan = planning.settle(spec, facts)
+        plan = settle(spec, facts)
         found = {var.name: var.value for var in plan.env if var.origin.startswith("mpirun in ")}
         assert found == expected
     assert with_installed(facts, "mpirun") == {**env, **wanted}
-    assert planning.session_env(facts, plan.topology, "mpirun").items() >= wanted.items()
-    assert planning.session_env(facts, plan.topology).items() >= env.items()
+    assert session_env(facts, plan.topology, "mpirun").items() >= wanted.items()
+    assert session_env(facts, plan.topology).items() >= env.items()
     assert recognition.mpi(facts) == {
         "mpi": {"mpirun": {"path": "/opt/hpcx/ompi/bin/mpirun", "env": wanted}, "version": "Open MPI 4.1.7"}
     }  # fmt: skip
@@ -167,8 +166,8 @@ def test_the_users_own_prefix_wins(origin: str) -> None:
     text = "launcher: mpirun\nslots: 2\ncommand: [x]\n"
     if origin == "spec":
         text += f"env: {json.dumps(users)}\n"
-    plan = planning.settle(load(text, "j", {}, {}), facts)
-    assert planning.environment(facts.env, plan.env).items() >= users.items()
+    plan = settle(load(text, "j", {}, {}), facts)
+    assert environment(facts.env, plan.env).items() >= users.items()
 
 
 def test_that_it_ran_describes_no_job() -> None:

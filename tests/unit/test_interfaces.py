@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from entrypoint import plan
 from entrypoint.base import interfaces
 from entrypoint.base.errors import ConfigError, SpecError
 from entrypoint.base.model import EnvVar, Facts, Interface, Members, NodeReport, Plan
 from entrypoint.base.values import replace
 from entrypoint.cli.plan_text import plan_text
+from entrypoint.plan import settle
 from entrypoint.plan.members import interface_words, with_interface
 from entrypoint.spec import load
 from entrypoint.system import checks
@@ -77,9 +77,7 @@ def settled(text: str, there: tuple[Interface, ...] = (), *nodes: Own | None, **
     """The plan of a job on a node with these interfaces, if its nodes answered so."""
     spec = load(f"{text}\ncommand: [x]", "job.yaml", {}, {})
     members = Members(tuple(answer(rank, *node) for rank, node in enumerate(nodes) if node))
-    return plan.settle(
-        spec, replace(HERE, interfaces=there), None, members if nodes else None, **more
-    )
+    return settle(spec, replace(HERE, interfaces=there), None, members if nodes else None, **more)
 
 
 @pytest.mark.parametrize(
@@ -133,7 +131,7 @@ def test_a_whole_name_is_not_the_beginning_of_another() -> None:
 def planned(launcher: str, own: Own, other: Own, more: str = "", **env: str) -> Plan:
     spec = load(f"launcher: {launcher}\n{TWO}command: [x]\n{more}", "job.yaml", env, {})
     members = Members((answer(0, *own), answer(1, *other)))
-    return plan.settle(spec, replace(HERE, env=env), None, members)
+    return settle(spec, replace(HERE, env=env), None, members)
 
 
 def network(variables: tuple[EnvVar, ...]) -> dict[str, str]:
@@ -223,7 +221,7 @@ def test_a_choice_in_open_mpis_own_file_is_one(tmp_path: Path) -> None:
     spec = load(f"launcher: mpirun\n{TWO}command: [x]\n", "job.yaml", {}, {})
     members = Members((answer(0, ETH0, 2), answer(1, ETH0, 2)))
     for params, told in (((), {"MY_MPI_BTL_TCP_IF"}), (("btl_tcp_if_exclude",), set())):
-        made = plan.settle(spec, replace(HERE, mpi_params=params), None, members)
+        made = settle(spec, replace(HERE, mpi_params=params), None, members)
         assert network(made.launch.programs[0].env).keys() - {"NCCL_SOCKET_IFNAME"} == told
 
 
@@ -240,7 +238,7 @@ def test_a_plan_says_what_the_roll_call_decides(more: str, words: str, asked: bo
     spec = load(f"launcher: plain\n{TWO}command: [x]\n{more}", "job.yaml", secret, {})
     for several, said in (((ETH0, ETH1), True), ((ETH0, V6), asked)):
         here = replace(HERE, interfaces=several, programs={"sshd": "/usr/sbin/sshd"})
-        made = plan.settle(spec, here)
+        made = settle(spec, here)
         assert (words in plan_text(spec, made).splitlines()) == said
         assert bool(network(made.env)) == asked
 
@@ -293,14 +291,14 @@ def test_a_name_that_means_two_networks(
     here = replace(HERE, interfaces=(ETH0, ETH1))
     members = Members((answer(0, own, 2), answer(1, other, 2)))
     if not refused:
-        plan.settle(spec, here, None, members)
+        settle(spec, here, None, members)
         return
     with pytest.raises(
         ConfigError,
         match=r"eth1 means two networks .* \| eth1 10.9.0.0/24 on worker-0 \(a\), eth1 10.0.0.0/24 on worker-1 \(b\) \|",
     ):
-        plan.settle(spec, here, None, members)
-    plan.settle(spec, here, None, replace(members, assumed=True))  # the others are not known yet
+        settle(spec, here, None, members)
+    settle(spec, here, None, replace(members, assumed=True))  # the others are not known yet
 
 
 def test_the_network_of_a_spare_does_not_matter_until_it_works() -> None:

@@ -11,7 +11,6 @@ from unittest.mock import Mock
 
 import pytest
 
-from entrypoint import plan as planning
 from entrypoint.base.errors import ConfigError, SpecError
 from entrypoint.base.model import Launch, LaunchRanks, Members, Program
 from entrypoint.base.values import replace
@@ -19,6 +18,7 @@ from entrypoint.job import actions, messages
 from entrypoint.job.launch import LaunchMonitor
 from entrypoint.job.outbox import Shared
 from entrypoint.job.scheduler import Scheduler
+from entrypoint.plan import assume_members, locate, settle
 from entrypoint.spec import load
 from tests import table
 from tests.unit.cases import FACTS, planned
@@ -137,14 +137,14 @@ def test_hydra_gets_the_user_s_options_and_its_tags_are_read() -> None:
 @pytest.mark.parametrize("launcher", ["accelerate", "msrun"])
 def test_as_many_processes_are_needed_on_every_node(launcher: str) -> None:
     spec = load(f"launcher: {launcher}\n{LEADER}command: [train.py]", "job.yaml", {}, {})
-    topology = planning.locate(spec, FACTS)
-    first, second = planning.assume_members(topology, FACTS).reports
+    topology = locate(spec, FACTS)
+    first, second = assume_members(topology, FACTS).reports
     members = Members((first, replace(second, slots=3)))
     with pytest.raises(
         ConfigError,
         match=r"the same number of processes on every node .* worker-0 \(a\) has 2, worker-1 \(b\) has 3 .* set slots",
     ):
-        planning.settle(spec, FACTS, topology, members)
+        settle(spec, FACTS, topology, members)
 
 
 def test_a_rendezvous_that_accelerate_does_not_use_is_refused() -> None:
@@ -270,7 +270,7 @@ def test_an_agent_ends_with_its_daemon(stays: bool) -> None:
     machine, outbox = Scheduler(), SimpleNamespace(tell=lambda node, message: None)
     plan = SimpleNamespace(launch=Launch(ranks=LaunchRanks(agents_stay=stays)))
     state = SimpleNamespace(
-        scheduler=machine, spec=job, topology=planning.locate(job, FACTS), plan=plan, me=0, peers={}
+        scheduler=machine, spec=job, topology=locate(job, FACTS), plan=plan, me=0, peers={}
     )
     shared = Shared(cast(Any, state), cast(Any, outbox), Mock(), lambda outcome: None)
     watch = LaunchMonitor(shared, [], lambda end: None)

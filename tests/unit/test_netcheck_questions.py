@@ -29,6 +29,7 @@ from entrypoint.features.netcheck.messages import (
 )
 from entrypoint.job.inquiry import Ask, Conclusion
 from entrypoint.plan import settle
+from entrypoint.spec.jobspec import NetcheckSpec
 
 pytestmark = pytest.mark.see
 FACTS = Facts({}, "n0", "/work", 1000, "me", "/home/me", programs={"sshd": "/usr/sbin/sshd"})
@@ -206,12 +207,15 @@ def test_a_limit_ends_the_job_with_75(limit: str, fails: bool, how: str) -> None
     assert end.files, "what was measured is there in any case"
 
 
-def test_what_takes_too_long_is_left_out_and_counted() -> None:
-    check = Check(4, "netcheck: {limit: 1}")
+def test_what_takes_too_long_is_left_out_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [NetcheckSpec(seconds=each).limit for each in (0.1, 0.5, 2)] == [300, 300, 1200]
+    monkeypatch.setattr(NetcheckSpec, "limit", 1.0)
+    check = Check(4)
     seen = check.seen(check.run())
     assert len(groups(check)) == 2, "one round, and all together"
-    assert seen["left_out"] == {"pairs": 4, "why": "netcheck.limit, 1s, was over"}
-    many = Check(40, "netcheck: {limit: 1000}")
+    assert seen["left_out"] == {"pairs": 4, "why": "the time for all pairs, 1s, was over"}
+    monkeypatch.setattr(NetcheckSpec, "limit", 1000.0)
+    many = Check(40)
     assert (
         many.seen(many.run())["left_out"]["why"]
         == "of more than 32 nodes a sample is, 16 peers of each"

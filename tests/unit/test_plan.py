@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from entrypoint import plan as planning
 from entrypoint.base import registry
 from entrypoint.base.errors import ConfigError, SpecError
 from entrypoint.base.kept import OWN_STACKS
@@ -17,6 +16,8 @@ from entrypoint.base.render import TEMPLATES
 from entrypoint.base.values import replace
 from entrypoint.cli.plan_text import plan_json, plan_text
 from entrypoint.node import _deadline
+from entrypoint.plan import env_of_ranks, environment, form_of, locate, rendered, warnings
+from entrypoint.plan import settle as make_plan
 from entrypoint.spec import JobSpec, Override, load
 from entrypoint.system import checks
 from tests.unit.plans import SECRET, build, facts, settle
@@ -55,7 +56,7 @@ def test_launcher(text: str, launcher: str) -> None:
 def test_no_program() -> None:
     spec, topology = settle("slots: 2", facts())
     with pytest.raises(ConfigError, match="EP115 there is no program to run") as caught:
-        planning.settle(spec, facts(), topology)
+        make_plan(spec, facts(), topology)
     assert caught.value.status == 78
 
 
@@ -124,7 +125,7 @@ def test_a_platform_that_reads_the_reason_gets_it_from_one_program_too(
     """SageMaker reads /opt/ml/output/failure, which is written at the end"""
     _, topology = settle("command: [prog]", facts())
     spec = load("command: [prog]", "job.yaml", {}, {})
-    assert planning.settle(spec, facts(), replace(topology, platform=name)).mode == mode
+    assert make_plan(spec, facts(), replace(topology, platform=name)).mode == mode
 
 
 # --------------------------------------------------------------------------------------------------
@@ -184,7 +185,7 @@ def test_slots_of_a_host_under_ascend() -> None:
 def refused(text: str, device: Device) -> str:
     spec, topology = settle(text + "\ncommand: [prog]", facts(), device)
     try:
-        checks._check_device(spec, planning.settle(spec, facts(), topology))
+        checks._check_device(spec, make_plan(spec, facts(), topology))
     except ConfigError as error:
         return f"{error.status} {error.summary}"
     return ""
@@ -300,8 +301,8 @@ def test_ranks_of_a_nameless_uid_get_a_name_and_a_home(
     assert given == expected
     assert ("/run-home" in made.launch.folders) == ("HOME" in expected)
     own = build(f"launcher: {launcher}\nslots: 1\nenv: {{USER: me, HOME: /h}}", facts(env, **more))
-    assert planning.environment(env, own.env)["USER"] == "me"
-    assert planning.environment(env, own.env)["HOME"] == "/h"
+    assert environment(env, own.env)["USER"] == "me"
+    assert environment(env, own.env)["HOME"] == "/h"
 
 
 EXAMPLES = sorted(Path(TEMPLATES, "../examples").glob("*/*.yaml"))
@@ -311,7 +312,7 @@ EXAMPLES = sorted(Path(TEMPLATES, "../examples").glob("*/*.yaml"))
 def test_every_spec_of_the_examples_has_a_plan(path: Path) -> None:
     """The fields that a launcher refuses are known only to its plan, not to the schema"""
     spec = load(path.read_text(), path.name, {}, {"node_rank": Override("0", "--node-rank")})
-    nodes = planning.settle(spec, facts()).topology.nodes
+    nodes = make_plan(spec, facts()).topology.nodes
     assert len(nodes) == len(spec.hosts or ["a"])
 
 
@@ -322,7 +323,7 @@ def test_a_rendered_sshd_config_is_a_sample_without_the_renderer_s_own_environme
     text = TWO.format(0) + f"ssh: {{client: {client}}}"
     here = facts(env={"PATH": "/renderer/bin", "LD_LIBRARY_PATH": "/renderer/lib", "SHLVL": "3"})
     spec, _ = settle(text, here)
-    sample = planning.rendered(spec, here, "job.yaml")[0].text
+    sample = rendered(spec, here, "job.yaml")[0].text
     assert "`entrypoint run` does not read this file; it renders its own" in sample
     assert [word for word in ("/renderer", "SHLVL") if word in sample] == []
     made = file(build(text, here), "sshd_config")
@@ -348,7 +349,7 @@ def test_a_program_s_form_has_its_rank(
     text = f"launcher: {launcher}\nslots: 2\nlogs: {{timestamps: utc}}\n"
     made = build(text)
     spec, _ = settle(text, facts())
-    form = planning.form_of(made.launch, number, spec, made.topology)
+    form = form_of(made.launch, number, spec, made.topology)
     assert (form.output.lines, form.output.rank) == expected
     assert form.output.node == "worker-0"
     assert (form.output.tags, form.is_launcher) == (
@@ -369,7 +370,7 @@ def test_a_program_s_form_says_which_launchers_may_start(text: str, nested: str)
     text = f"hosts: [a, b]\nlogs: {{timestamps: utc}}\n{text}"
     made = build(text)
     spec, _ = settle(text, facts())
-    assert planning.form_of(made.launch, 0, spec, made.topology).nested == nested
+    assert form_of(made.launch, 0, spec, made.topology).nested == nested
 
 
 # --------------------------------------------------------------------------------------------------
@@ -395,7 +396,7 @@ def test_slots_are_what_each_node_counted_unless_the_spec_says_np(
     more: str, np: str, origin: str
 ) -> None:
     spec, topology = settle(TWO.format(0) + more + "slots: 8\ncommand: [prog]", facts())
-    made = planning.settle(spec, facts(), topology, members((8, "4.1.4"), (4, "4.1.4")))
+    made = make_plan(spec, facts(), topology, members((8, "4.1.4"), (4, "4.1.4")))
     assert file(made, "hostfile").splitlines()[1:] == ["a slots=8", "b slots=4"]
     (told,) = (var for var in made.launch.programs[0].env if var.name == "OPENMPI_NP")
     assert (told.value, str(told.origin)) == (np, origin)
@@ -406,7 +407,7 @@ def test_ssh_goes_where_the_roll_call_went() -> None:
     called = members((1, "4.1.4"), (1, "4.1.4"))
     called = Members((called.reports[0], replace(called.reports[1], address="10.9.9.9")))
     for answers, address in ((called, "10.9.9.9"), (None, "10.0.0.2")):  # or is expected to go
-        config = file(planning.settle(spec, facts(), topology, answers), "ssh_config")
+        config = file(make_plan(spec, facts(), topology, answers), "ssh_config")
         lines = [line.split() for line in config.splitlines()]
         start = lines.index(["Host", "b"])
         assert lines[start + 1 : start + 3] == [["HostName", address], ["HostKeyAlias", "b"]]
@@ -420,9 +421,9 @@ THREE = "hosts: [a, b, c]\nlauncher: mpirun\ncommand: [prog]"
 )
 def test_different_majors(odd: str, seen: str) -> None:
     spec, topology = settle(THREE, facts())
-    planning.settle(spec, facts(), topology, members((1, "4.1.4"), (1, "4.1.6"), (1, "4.0.3")))
+    make_plan(spec, facts(), topology, members((1, "4.1.4"), (1, "4.1.6"), (1, "4.0.3")))
     with pytest.raises(ConfigError) as caught:
-        planning.settle(spec, facts(), topology, members((1, "4.1.4"), (1, odd), (1, "4.1.6")))
+        make_plan(spec, facts(), topology, members((1, "4.1.4"), (1, odd), (1, "4.1.6")))
     assert (str(caught.value), caught.value.status) == (
         "EP450 the nodes have different major versions of Open MPI | worker-0 (a) has 4.1.4, worker-2 (c) has"
         f" 4.1.6; {seen} | use one image for all nodes",
@@ -438,7 +439,7 @@ def test_different_majors(odd: str, seen: str) -> None:
     "name", ["ENTRYPOINT_SECRET", "ENTRYPOINT_STAGE", "_", "PWD", "OLDPWD", "SHLVL"]
 )
 def test_what_is_ours_or_the_shell_s_is_not_passed_on(name: str) -> None:
-    assert planning.environment({name: "x", "KEPT": "y"}, ()) == {"KEPT": "y"}
+    assert environment({name: "x", "KEPT": "y"}, ()) == {"KEPT": "y"}
 
 
 def test_defaults_yield_and_the_rest_wins() -> None:
@@ -449,7 +450,7 @@ def test_defaults_yield_and_the_rest_wins() -> None:
         facts(own),
     )
     (program,) = made.launch.programs
-    got = planning.environment(own, (*made.env, *program.env))
+    got = environment(own, (*made.env, *program.env))
     assert (got["JOB_ID"], got["X"], got["RANK_ID"], got[logs]) == ("mine", "asked", "0", "/logs")
     assert {"JOB_ID", logs} & values(program.env).keys() == set(), (
         "what has no effect is not in the plan"
@@ -459,7 +460,7 @@ def test_defaults_yield_and_the_rest_wins() -> None:
 def test_a_user_s_value_wins_over_the_number_that_each_rank_gets() -> None:
     made = build("slots: 2\nenv: {RANK: '7'}")
     assert "RANK" not in values(made.launch.ranks.env_of_each)
-    assert b"RANK=7" in planning.env_of_ranks(facts(), made)
+    assert b"RANK=7" in env_of_ranks(facts(), made)
 
 
 def test_order_of_the_plan_s_variables() -> None:
@@ -473,7 +474,7 @@ def test_order_of_the_plan_s_variables() -> None:
         ("X", "mine", "spec job.yaml:2:10", False),
         ("ENTRYPOINT_RUN_DIR", "/run/job", "spec job.yaml:1:10", False),
     ]
-    assert planning.environment({"X": "container"}, made.env)["X"] == "mine"
+    assert environment({"X": "container"}, made.env)["X"] == "mine"
 
 
 YIELD = "OMPI_MCA_mpi_yield_when_idle"
@@ -495,7 +496,7 @@ def test_ranks_without_a_cpu_each_yield_theirs(
     cpus: float | None, more: str, env: dict[str, str], yields: str | None
 ) -> None:
     made = build(f"slots: 4\n{more}", facts(env, cpus=cpus), env=env)
-    assert planning.environment(env, made.env).get(YIELD) == yields
+    assert environment(env, made.env).get(YIELD) == yields
 
 
 @pytest.mark.parametrize(
@@ -517,7 +518,7 @@ def test_open_mpi_4_lists_the_nodes_names(
     """Its own map of names takes no underscore; the user's choice wins."""
     made = build("hosts: [gpu_node_0]\nlauncher: mpirun", facts(env, mpi=mpi, mpi_params=params))
     (program,) = made.launch.programs
-    got = planning.environment(env, (*made.env, *program.env)).get("OMPI_MCA_regx")
+    got = environment(env, (*made.env, *program.env)).get("OMPI_MCA_regx")
     assert got == listed
 
 
@@ -531,7 +532,7 @@ def test_names_that_crash_open_mpi_4(name: str) -> None:
 
 def test_a_worker_takes_the_leader_s_variables() -> None:
     spec, topology = settle(TWO.format(1) + "command: [prog]\nenv: {X: here}", facts())
-    made = planning.settle(spec, facts(), topology, leader_env={"X": "there"})
+    made = make_plan(spec, facts(), topology, leader_env={"X": "there"})
     assert [(var.value, var.origin) for var in made.env if var.name == "X"] == [
         ("there", "worker-0's spec")
     ]
@@ -549,7 +550,7 @@ def test_what_prints_stacks_comes_before_the_user_s_pythonpath(
     env: dict[str, str], text: str, rest: str
 ) -> None:
     made = build(f"stall: {{minutes: 5}}\n{text}", facts(env))
-    assert planning.environment(env, made.env)["PYTHONPATH"] == OWN_STACKS + rest
+    assert environment(env, made.env)["PYTHONPATH"] == OWN_STACKS + rest
 
 
 @pytest.mark.parametrize(
@@ -566,7 +567,7 @@ def test_values_are_on_no_command_line() -> None:
     given = facts({"a.b": "hush"})
     made = build("launcher: mpirun", given)
     assert not [each for each in made.files if "hush" in each.text]
-    assert b"a.b=hush" in planning.env_of_ranks(given, made)
+    assert b"a.b=hush" in env_of_ranks(given, made)
 
 
 @pytest.mark.parametrize("launcher", sorted({*registry.names("launchers")} - {"plain"}))
@@ -574,11 +575,11 @@ def test_every_launcher_refuses_a_command_that_is_a_launcher(launcher: str) -> N
     """But for `plain`, the control. test_nested.py has what such a command is."""
     text = f"{TWO.format(0)}command: [/opt/bin/mpirun, -np, '2', prog]\nlauncher: "
     with pytest.raises(SpecError) as raised:
-        planning.settle(settle(text + launcher, facts())[0], facts())
+        make_plan(settle(text + launcher, facts())[0], facts())
     assert f"launcher {launcher} would start it once for each rank or node" in str(raised.value)
     says = "give it the program alone" if launcher == "mpirun" else "set launcher: mpirun "
     assert says in str(raised.value)
-    assert planning.settle(settle(f"{text}plain", facts())[0], facts()).launcher == "plain"
+    assert make_plan(settle(f"{text}plain", facts())[0], facts()).launcher == "plain"
 
 
 @pytest.mark.parametrize(
@@ -642,7 +643,7 @@ def test_a_directory_for_logs_that_nothing_uses(
     spec, _ = settle(text, facts(), env=env)
     hint = "add --log-files ranks for a copy of each rank's output, or remove it"
     said = f"EP131 nothing writes logs into /logs | {asked_by} | {hint}"
-    assert [*planning.warnings(spec, build(text, env=env))] == ([said] if asked_by else [])
+    assert [*warnings(spec, build(text, env=env))] == ([said] if asked_by else [])
 
 
 @pytest.mark.parametrize(
@@ -652,7 +653,7 @@ def test_a_directory_for_logs_that_nothing_uses(
 def test_ranks_to_show_that_the_job_does_not_have(show: str, is_told: bool) -> None:
     text = f"logs: {{show: '{show}'}}\nlauncher: jax\nslots: 2"
     spec, _ = settle(text, facts())
-    told = [*planning.warnings(spec, build(text))]
+    told = [*warnings(spec, build(text))]
     assert len(told) == is_told
     assert all(it.startswith("EP131 logs.show names no rank of this job | ") for it in told)
 
@@ -691,7 +692,7 @@ def test_the_scheduler_s_limit_is_the_job_s_deadline() -> None:
     step = {"SLURM_JOB_ID": "1", "SLURM_STEP_ID": "0", "SLURM_PROCID": "0", "SLURM_NODEID": "0"}
     limited = {**step, "SLURM_STEP_NODELIST": "n1", "SLURM_JOB_END_TIME": "1795871290"}
     asked = load("timeouts: {job: scheduler}", "job.yaml", {}, {})
-    ends = planning.locate(asked, facts(env=limited)).ends
+    ends = locate(asked, facts(env=limited)).ends
     assert ends == 1795871290
     assert _deadline(asked, ends) < float("inf")
     assert _deadline(JobSpec(), ends) == float("inf"), "nobody has asked for it"

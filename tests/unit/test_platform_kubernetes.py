@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import pytest
 
-from entrypoint import plan
 from entrypoint.base import registry
 from entrypoint.base.errors import ConfigError
 from entrypoint.base.model import Facts, Topology
+from entrypoint.plan import locate
 from entrypoint.spec import load
 from tests import table
 from tests.unit.cases import as_facts, chosen
@@ -23,7 +23,7 @@ def pod(hostname: str, index: int, **env: str) -> Facts:
 
 
 def located(facts: Facts, text: str = "") -> Topology:
-    return plan.locate(load(text, "job.yaml", facts.env, {}), facts)
+    return locate(load(text, "job.yaml", facts.env, {}), facts)
 
 
 def test_the_index_is_kubernetes_own_where_the_hosts_are_addresses() -> None:

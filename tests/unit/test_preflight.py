@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from entrypoint import plan as planning
 from entrypoint import spec as specs
 from entrypoint.base.errors import CantCreateError, HostError
 from entrypoint.base.model import Device, Facts, Members, Node, NodeReport, Plan, Topology
 from entrypoint.base.values import replace
+from entrypoint.plan import settle
 from entrypoint.plan.limits import open_files
 from entrypoint.plan.members import clock_warnings
 from entrypoint.system import preflight
@@ -30,7 +30,7 @@ def topology(run_dir: Path | str, nodes: int = 1, slots: int = 2, cards: int = 0
 
 def draft(where: Topology, launcher: str = "mpirun") -> Plan:
     spec = specs.load(f"command: [prog]\nlauncher: {launcher}\n", "job.yaml", {}, {})
-    return planning.settle(spec, FACTS, where)
+    return settle(spec, FACTS, where)
 
 
 @pytest.fixture(autouse=True)

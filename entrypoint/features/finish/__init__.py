@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from entrypoint.base.model import Facts, Plan, Topology
+    from collections.abc import Callable, Iterable
+
+    from entrypoint.base.model import Facts, Outcome, Plan, Topology
     from entrypoint.base.text import Log
     from entrypoint.spec import JobSpec
     from entrypoint.system.signals import Signals
@@ -21,7 +23,8 @@ class Finish:
     _job: tuple[JobSpec, Topology, Signals] | None = None
     _hooked: tuple[Facts, Plan] | None = None
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, run_hooks: Callable[..., Iterable[Outcome]], log: Log) -> None:
+        self._run_hooks = run_hooks
         self._log = log
 
     def about(self, spec: JobSpec, topology: Topology, signals: Signals) -> None:
@@ -47,7 +50,8 @@ class Finish:
             if self._hooked and (facts := self._hooked[0]).end_hooks:
                 from entrypoint.features.finish.end import run_hooks
 
-                run_hooks(facts, self._hooked[1], spec.timeouts.grace, signals, result, self._log)
+                plan, grace = self._hooked[1], spec.timeouts.grace
+                run_hooks(self._run_hooks, facts, plan, grace, signals, result, self._log)
         except Exception as error:
             from entrypoint.base.errors import internal
 

@@ -1,4 +1,4 @@
-"""What a node does once its part of the job is over. Nothing here changes how the job ends."""
+"""The request and the hooks at the end of the job. Nothing here changes how it ends."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
-from entrypoint.base.model import Facts, Plan
+from entrypoint.base.model import Facts, Outcome, Plan
 from entrypoint.base.text import Log, duration
 from entrypoint.plan import environment
-from entrypoint.ranks import hooks
 from entrypoint.system import proc, process
 from entrypoint.system.facts import END_HOOKS
 from entrypoint.system.signals import Signals
 
+Run: TypeAlias = Callable[..., Iterable[Outcome]]
 _POST = Path(__file__).with_name("post.py")
 _POST_LIMIT = 5.0  # seconds in all, for the name, the connection and the answer
 # Seconds that the hooks have if a stop has used up its grace. With those of the post and of killed
@@ -29,6 +29,7 @@ _TIDY = 0.5  # seconds between a hook's SIGTERM and SIGKILL
 
 
 def run_hooks(
+    run: Run,
     facts: Facts,
     plan: Plan,
     grace: float,
@@ -36,7 +37,8 @@ def run_hooks(
     result: Mapping[str, Any],
     log: Log,
 ) -> None:
-    """Run the end hooks within the grace; after a stop, within what is left of it."""
+    """Run the end hooks, by `hooks.run`, within the grace; after a stop, within what is left of
+    it."""
     now = time.monotonic()
     limit = max(min(earlier.over_at, now) + grace - now, _LEAST)
     signals = Signals(log)  # which knows of no earlier stop
@@ -49,7 +51,7 @@ def run_hooks(
         "JOB_STATUS": str(result["status"]),
         "JOB_CLASS": result["class"],
     }
-    for failed in hooks.run(Path(END_HOOKS), env, plan.workdir, _TIDY, signals, log):
+    for failed in run(Path(END_HOOKS), env, plan.workdir, _TIDY, signals, log):
         log(f"warning: {failed.reason}")
     if signals.is_over:
         why = "by a signal" if signals.stopped else f"{duration(limit)} were over"
