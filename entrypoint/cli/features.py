@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from entrypoint import features
 from entrypoint.base.model import Facts, Inquiry, NodeReport, Outcome, Plan
-from entrypoint.extensions import Extensions, Gate
+from entrypoint.extensions import Extensions, Gate, Observer
 from entrypoint.output.log import Logger
 from entrypoint.spec import JobSpec
 
@@ -96,7 +96,13 @@ def extensions(spec: JobSpec, record: Record, log: Logger) -> Extensions:
         return Extensions(record, _gate, _before_program)
     from entrypoint.features.record.live import LiveRecord
 
-    return Extensions(LiveRecord(spec, record, log), _gate, _before_program)
+    observer: Observer = LiveRecord(spec, record, log)
+    if "KUBEFLOW_TRAINER_SERVER_URL" in os.environ and spec.stall.line and has("finish"):
+        from entrypoint.features.finish import progress
+
+        if all(map(os.environ.get, progress.VARIABLES)):
+            observer = progress.TrainJobProgress(observer, log)
+    return Extensions(observer, _gate, _before_program)
 
 
 def _gate(spec: JobSpec, facts: Facts, log: Logger) -> Gate:

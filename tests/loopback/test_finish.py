@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from entrypoint.features.finish.post import _CERTIFICATES as CERTIFICATES
 from tests.local import Make
 from tests.process.bench import Bench, executable
 from tests.waits import PATIENCE, until
@@ -222,6 +223,31 @@ def test_several_nodes(words: str, ends: list[int], local: Make, collector: Coll
     job = local(*split(f"--nodes 2 --launcher plain {words}"), ENTRYPOINT_NOTIFY_URL=collector.url)
     job.ends()
     assert [document["status"] for _, _, document in collector.seen] == ends, job.err
+
+
+def test_the_progress_of_a_trainjob(local: Make, collector: Collector, tmp_path: Path) -> None:
+    """The step that both ranks have reached, with the token of the file; without `stall.line`
+    nothing, since the program may report by itself."""
+    (tmp_path / "token").write_text("t0\n")
+    server = "KUBEFLOW_TRAINER_SERVER_"
+    env = {f"{server}URL": collector.url, f"{server}TOKEN": str(tmp_path / "token")}
+    env |= {f"{server}CA_CERT": next(path for path in CERTIFICATES if Path(path).exists())}
+    seen = tmp_path / "seen"
+    program = f'echo "step 4$OMPI_COMM_WORLD_RANK/"; until [ -e {seen} ]; do sleep 0.1; done'
+    words = ("--nodes", "2", "--launcher", "mpirun", "--", "sh", "-c", program)
+    job = local(*words, ENTRYPOINT_STALL_LINE="step {step}/", **env)
+    until(lambda: collector.seen, "a report")
+    seen.touch()
+    assert job.ends() == 0
+    for _, headers, document in collector.seen:
+        assert headers["Authorization"] == "Bearer t0"
+        status = document["trainerStatus"]
+        assert status["metrics"][0]["name"] == "step"
+        assert status["metrics"][0]["value"] in ("40", "41")
+        assert status["lastUpdatedTime"].endswith("+00:00")
+    count = len(collector.seen)
+    assert local(*words, **env).ends() == 0
+    assert len(collector.seen) == count
 
 
 # --------------------------------------------------------------------------------------------------

@@ -1,4 +1,5 @@
-"""The end of the job on a node: worker-0 posts the result, and the end hooks run."""
+"""The end of the job on a node: worker-0 posts the result, and the end hooks run. And the progress
+of a TrainJob, which goes the same way."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
     from entrypoint.spec import JobSpec
     from entrypoint.system.signals import Signals
 
-EFFECTS = ("end", "post")
+EFFECTS = ("end", "post", "progress")
 """Modules with effects; all others of this package are pure."""
 
 

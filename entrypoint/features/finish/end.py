@@ -62,11 +62,24 @@ def run_hooks(
 
 def post(url: str, result: Mapping[str, Any], log: Log) -> None:
     """Post the result."""
+    if why := deliver(url=url, body=result):
+        hint = "check the server and notify.url"
+        log(f"warning: EP417 the result was not delivered | {host_of(url)}: {why} | {hint}")
+
+
+def host_of(url: str) -> str | None:
+    """Return what may be shown of a URL."""
+    return urlsplit(url).hostname
+
+
+def deliver(**request: Any) -> str:
+    """Have `post.post` called in a process of its own, and return why it failed; "" if it did
+    not."""
     env = {name: os.environ[name] for name in os.environ if not name.startswith("ENTRYPOINT_")}
     try:
         done = subprocess.run(
             [sys.executable, "-I", "-S", str(_POST)],
-            input=json.dumps({"url": url, "body": result}),
+            input=json.dumps(request),
             capture_output=True,
             text=True,
             errors="replace",
@@ -75,12 +88,9 @@ def post(url: str, result: Mapping[str, Any], log: Log) -> None:
             start_new_session=True,
             check=False,
         )
-        why = done.stdout.strip() or (f"exited with {done.returncode}" if done.returncode else "")
     except subprocess.TimeoutExpired:
-        why = f"no answer within {_POST_LIMIT:g}s"
+        return f"no answer within {_POST_LIMIT:g}s"
     except OSError as error:
-        why = error.strerror or str(error)
-    if why:
-        hint = "check the server and notify.url"
-        host = urlsplit(url).hostname
-        log(f"warning: EP417 the result was not delivered | {host}: {why[:200]} | {hint}")
+        return error.strerror or str(error)
+    failed = f"exited with {done.returncode}" if done.returncode else ""
+    return done.stdout.strip()[:200] or failed

@@ -1,8 +1,8 @@
 """Posts a document to a URL: a program of its own, without the package.
 
 Its parent can end it at any moment, also while a name is looked up; and the node's process needs no
-TLS, which takes 4 MB. stdin is a JSON object with `url` and `body`; so no command line contains the
-URL. Prints why the document was not delivered, without the URL; nothing if it was.
+TLS, which takes 4 MB. stdin is a JSON object with the arguments of `post`, so that no command line
+contains the URL. Prints why the document was not delivered, without the URL; nothing if it was.
 """
 
 from __future__ import annotations
@@ -32,33 +32,36 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
     def redirect_request(self, *_: Any) -> None: ...
 
 
-def _request(url: str, body: Any) -> urllib.request.Request:
-    """Return the POST. A user and password in the URL become a header."""
+def _request(url: str, body: Any, token: str) -> urllib.request.Request:
+    """Return the POST. A user and password in the URL become a header, or the token in a file."""
     parts = urllib.parse.urlsplit(url)
     user, at, place = parts.netloc.rpartition("@")
     headers = {"Content-Type": "application/json", "User-Agent": "training-entrypoint"}
     if at:
         word = base64.b64encode(urllib.parse.unquote(user).encode()).decode()
         headers["Authorization"] = f"Basic {word}"
+    if token:
+        with open(token) as file:
+            headers["Authorization"] = f"Bearer {file.read().strip()}"
     url = parts._replace(netloc=place, fragment="").geturl()
     return urllib.request.Request(url, json.dumps(body).encode(), headers, method="POST")
 
 
-def _context() -> ssl.SSLContext:
-    context = ssl.create_default_context()
-    if not {"SSL_CERT_FILE", "SSL_CERT_DIR"} & os.environ.keys():
+def _context(ca: str) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=ca or None)
+    if not ca and not {"SSL_CERT_FILE", "SSL_CERT_DIR"} & os.environ.keys():
         file = next(filter(os.path.isfile, _CERTIFICATES), None)
         if file:
             context.load_verify_locations(file)
     return context
 
 
-def post(url: str, body: Any) -> str:
-    """Return why it was not delivered, or ""."""
+def post(url: str, body: Any, ca: str = "", token: str = "") -> str:
+    """Return why it was not delivered, or "". `ca` and `token` are files."""
     try:
-        https = urllib.request.HTTPSHandler(context=_context())
+        https = urllib.request.HTTPSHandler(context=_context(ca))
         opener = urllib.request.build_opener(_NoRedirects, https)
-        opener.open(_request(url, body)).close()  # whatever the answer contains
+        opener.open(_request(url, body, token)).close()  # whatever the answer contains
     except urllib.error.HTTPError as error:
         return f"status {error.code}"
     except urllib.error.URLError as error:
