@@ -108,11 +108,12 @@ def test_no_command_shows_a_secret(name: str, tmp_path: Path) -> None:
 
 CRASH = f"""
 import sys
-from entrypoint import cli, plan
+import entrypoint.plan
+from entrypoint import cli
 def crashes(*_):
     import os
     raise RuntimeError(f"with {{os.environ['HF_TOKEN']}} and {{os.environ['ENTRYPOINT_SECRET']}}")
-plan.settle = crashes
+sys.modules["entrypoint.plan"].settle = crashes
 sys.exit(cli.main({["plan", "--spec", "job.yaml", *FLAG, "--", *WORDS]!r}))
 """
 

@@ -17,12 +17,13 @@ from typing import Any
 import pytest
 import yaml
 
-from entrypoint import cli, plan
+from entrypoint import cli
 from entrypoint.base import registry
 from entrypoint.base.model import Facts, Plan
 from entrypoint.base.values import replace
 from entrypoint.cli.inputs import overrides
 from entrypoint.cli.parser import parser
+from entrypoint.plan import settle
 from entrypoint.spec import load
 from tests.unit.cases import ROOT, read_facts
 
@@ -126,7 +127,7 @@ def planned(facts: Facts, words: list[str]) -> Plan:
     args: Any = parser(None, words[1:at]).parse_args(words[1:at])
     args.command = words[at + 1 :]
     spec = load(None, "", facts.env, overrides(args))
-    return plan.settle(spec, replace(facts, programs={"sshd": "/usr/sbin/sshd"}))
+    return settle(spec, replace(facts, programs={"sshd": "/usr/sbin/sshd"}))
 
 
 def test_every_platform_says_how_it_gives_all_nodes_one_secret() -> None:
