@@ -55,7 +55,7 @@ REMOVED = table("""
     restarts.minutes | remove it: ranks that run for 10 minutes are progress
     cpu cpu.bind     | leave it out: torchrun and MPI bind by their own options (launcher_args, \
         OPENMPI_BIND_ARGS)
-    netcheck.limit   | remove it: the pairs have 600 times netcheck.seconds, at least 300 s
+    netcheck.limit   | remove it: all pairs have 600 times netcheck.seconds
     netcheck.port    | remove it: the network check uses the roll call's connections, and free \
         ports between pairs of nodes
 """)

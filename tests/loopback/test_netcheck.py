@@ -39,7 +39,7 @@ def start(torch_python: str) -> Start:
     """Start `entrypoint WORDS` on all nodes of a job, with these settings."""
 
     def all_nodes(job: Cluster, *words: str, **settings: str) -> None:
-        settings = {"NETCHECK_SECONDS": "0.1", **settings}
+        settings = {"NETCHECK_SECONDS": "0.2", **settings}
         env = {f"ENTRYPOINT_{name}": value for name, value in settings.items()}
         env |= {"PYTHON": torch_python, "OMP_NUM_THREADS": "1"}
         for rank in reversed(range(job.nodes)):

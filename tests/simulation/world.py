@@ -90,7 +90,7 @@ def plans(
         f"hosts: [{hosts}]\nslots: 1\nlauncher: {launcher}\ncommand: [train]\nsecret_file:"
         " /none\nrestarts:"
         f" {{most: {restarts}, on: {on}{f', without_progress: {without}, progress: /ckpt' if without else ''}}}\nspares: {spares}\n{f'nodes: {least}:{nodes}' if least else ''}\n{f'mpi: {{np: {ranks}}}' if ranks else ''}\ngate: {{seconds:"
-        f" {SECONDS}}}\nnetcheck: {{limit: {MEASURES}, seconds: 0.1, max_latency_ms: 5}}\ntimeouts: {{peers: {PEERS},"
+        f" {SECONDS}}}\nnetcheck: {{seconds: {MEASURES / 600}, max_latency_ms: 5}}\ntimeouts: {{peers: {PEERS},"
         f" join: {join}, grace: {GRACE}, heartbeat: {HEARTBEAT}, launch: {LAUNCH}}}\n"
     )
     spec = load(text + more, "job.yaml", {"ENTRYPOINT_NODE_RANK": "0"}, {})

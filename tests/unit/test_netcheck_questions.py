@@ -208,7 +208,7 @@ def test_a_limit_ends_the_job_with_75(limit: str, fails: bool, how: str) -> None
 
 
 def test_what_takes_too_long_is_left_out_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert [NetcheckSpec(seconds=each).limit for each in (0.1, 0.5, 2)] == [300, 300, 1200]
+    assert NetcheckSpec().limit == 300
     monkeypatch.setattr(NetcheckSpec, "limit", 1.0)
     check = Check(4)
     seen = check.seen(check.run())
