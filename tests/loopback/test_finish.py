@@ -108,12 +108,13 @@ def test_it_is_the_records_result(
 ) -> None:
     """Of a single program, which would otherwise replace the entrypoint; after several attempts;
     and where the job is refused."""
-    env = {"ENTRYPOINT_NOTIFY_URL": collector.url}
+    env = {"ENTRYPOINT_NOTIFY_URL": collector.url, "ENTRYPOINT_RESTARTS_ON": "any"}
     assert bench.popen([*RUN, *words], env).wait() == status, bench.err
     ((path, headers, document),) = collector.seen
     assert path == f"/jobs/{TOKEN}?key={TOKEN}2"
     assert headers["Content-Type"] == "application/json"
     assert document["status"] == status
+    assert document.get("attempts", 1) == (2 if "--restarts=1" in words else 1)
     assert document == record(bench)["result"]
     assert "warning" not in bench.err
 
@@ -160,6 +161,16 @@ def test_no_server_changes_the_end(
     assert ("EP417" in bench.err) == bool(why)
     assert bench.err.endswith("exited with 7; exit 7\n")
     assert not bench.left()
+
+
+def test_a_stop_before_the_job_starts(bench: Bench, collector: Collector) -> None:
+    hosts = split("--hosts a=127.0.0.1,b=127.0.0.9 --node-rank 0 -- true")
+    secret = {"ENTRYPOINT_SECRET": "5f0c2e9a71d84b36", "ENTRYPOINT_SSH_PORT": "auto"}
+    job = bench.popen([*RUN, *hosts], {"ENTRYPOINT_NOTIFY_URL": collector.url, **secret})
+    until(lambda: "waiting for" in bench.err or job.poll() is not None, "the roll call")
+    job.terminate()
+    assert job.wait() == 143, bench.err
+    assert [document["class"] for _, _, document in collector.seen] == ["stopped"]
 
 
 def test_a_stop_while_it_is_posted(bench: Bench, collector: Collector) -> None:

@@ -99,7 +99,8 @@ def _environment(port: int) -> dict[str, str]:
     env = dict(os.environ)
     env["PATH"] = f"{os.path.dirname(sys.executable)}:{env.get('PATH', os.defpath)}"
     env["ENTRYPOINT_NOTIFY_URL"] = f"http://127.0.0.1:{port}/"
-    env["no_proxy"] = ",".join(filter(None, (env.get("no_proxy"), "127.0.0.1")))
+    excepted = env.get("no_proxy") or env.get("NO_PROXY")
+    env["no_proxy"] = ",".join(filter(None, (excepted, "127.0.0.1")))
     return env
 
 
