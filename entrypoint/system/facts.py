@@ -13,10 +13,9 @@ from entrypoint.base.values import replace
 from entrypoint.plan import with_installed
 from entrypoint.plan.topology import NAMES
 from entrypoint.platforms import FILES, SCRIPTS
-from entrypoint.system.files import TEMPS
 from entrypoint.system.folder import own
 from entrypoint.system.image import mpi
-from entrypoint.system.process import cwd, environment, which
+from entrypoint.system.process import TEMPS, cwd, environment, which
 
 # sshd is in folders that an ordinary user's PATH does not have.
 _SYSTEM_PATH = "/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin"

@@ -22,7 +22,8 @@ from entrypoint.features.record.content import Record, RecordedProcess
 from entrypoint.features.record.file import record_of
 from entrypoint.system import proc
 from entrypoint.system.descriptors import open_regular
-from entrypoint.system.files import TEMPS, is_trusted
+from entrypoint.system.files import is_trusted
+from entrypoint.system.process import TEMPS
 
 _USUAL = [f"{temp}/entrypoint-*" for temp in TEMPS]  # run directories of jobs that set none
 _LATE = 3.0  # seconds that a write may be overdue
