@@ -148,7 +148,9 @@ def archives(out: Path, name: str, epoch: int) -> None:
             with (out / f"entrypoint-folder-{name}-{architecture}.tar.gz").open("wb") as file:
                 oci.pack(file, files, "entrypoint", epoch)
             images.append(layout.image(files, architecture, kept))
-        write(out / f"entrypoint-folder-{name}-{architecture}.cdx.json", sbom.of_image(built))
+        packages = sbom.of_image(built)
+        packages["metadata"]["component"]["version"] = name
+        write(out / f"entrypoint-folder-{name}-{architecture}.cdx.json", packages)
     layout.write(out / f"entrypoint-toolkit-{name}.oci.tar", images)
 
 

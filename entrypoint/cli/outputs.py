@@ -11,7 +11,13 @@ from entrypoint.base.model import File
 from entrypoint.output.log import Logger, answer
 
 # In the first lines of all that commands write: a comment, or a key of JSON.
-_MARKS = (b"Rendered by entrypoint", b'"entrypoint run"', b'_list":', b'"traceEvents"', b'"urn:training-entrypoint:')
+_MARKS = (
+    b"Rendered by entrypoint",
+    b'"entrypoint run"',
+    b'_list":',
+    b'"traceEvents"',
+    b'"urn:training-entrypoint:',
+)
 
 
 def give(text: str, out: str | None, log: Logger, hint: str = "", *beside: File) -> int:
