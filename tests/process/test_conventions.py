@@ -1,4 +1,5 @@
-"""What editors, CI, package indexes and registries look for, each read by a real client."""
+"""What editors, CI and package indexes look for, each read by a real client. Registries:
+test_oci.py."""
 
 from __future__ import annotations
 
@@ -15,7 +16,6 @@ import yaml
 
 from tests import TREE
 from tests.command import PATH, Done, captured, run
-from tests.process.test_oci import folder, oci
 
 pytestmark = pytest.mark.textual  # pre-commit and pip take the whole tree
 HOME = "https://git.example.org/team/entrypoint"
@@ -209,28 +209,3 @@ def test_what_a_package_index_shows(tmp_path: Path) -> None:
     assert f"]({HOME}/blob/v1.2.3/LICENSE)" in text
     for relative in ("](docs/", "](README"):
         assert (relative in readme, relative in text) == (True, False)
-
-
-def test_skopeo_reads_the_index(tmp_path: Path) -> None:
-    """an image for each architecture, with its labels, and what copies all of them"""
-    if not captured(["sh", "-c", "command -v skopeo"]).stdout:
-        pytest.skip("there is no skopeo here: scripts/test all conventions")
-    labels = {"org.opencontainers.image.source": HOME}
-    made = oci.Layout("1.2", 1_700_000_000)
-    config = {"Entrypoint": ["/opt/entrypoint/bin/entrypoint"], "Labels": labels}
-    kinds = ("amd64", "arm64")
-    images = [made.image(folder(tmp_path / kind), kind, config) for kind in kinds]
-    made.write(tmp_path / "index.tar", images)
-    source = f"oci-archive:{tmp_path}/index.tar"
-
-    def skopeo(*words: str) -> str:
-        return captured(["skopeo", "--insecure-policy", *words], check=True).stdout
-
-    index = json.loads(skopeo("inspect", "--raw", source))
-    assert index["annotations"] == labels
-    for kind, image in zip(kinds, images, strict=True):
-        seen = json.loads(skopeo("--override-arch", kind, "inspect", source))
-        assert (seen["Architecture"], seen["Labels"]) == (kind, labels)
-        assert image in index["manifests"]
-    skopeo("copy", "--all", "--quiet", source, f"oci:{tmp_path}/copy:1.2")
-    assert json.loads(skopeo("inspect", "--raw", f"oci:{tmp_path}/copy:1.2")) == index

@@ -248,7 +248,9 @@ def test_artefacts_are_of_this_commit(artefacts: Path) -> None:
     assert built["resolvedDependencies"][0]["digest"] == {"gitCommit": commit}
     kinds = {*built["externalParameters"]["images"]}
     images = [f"entrypoint-{kind}-{name}" for kind in kinds - {"folder"}]
-    folders = [f"entrypoint-folder-{name}-{each}" for each in ("amd64", "arm64") if "folder" in kinds]
+    folders = [
+        f"entrypoint-folder-{name}-{each}" for each in ("amd64", "arm64") if "folder" in kinds
+    ]
     wheel = f"training_entrypoint-{name}-py3-none-any.whl"
     listed = {path.name: json.loads(path.read_text()) for path in artefacts.glob("*.cdx.json")}
     assert {*listed} == {f"{stem}.cdx.json" for stem in (wheel, *images, *folders)}
