@@ -20,7 +20,7 @@ import pytest
 
 from entrypoint.base import registry
 from entrypoint.cli.parser import NAMES
-from tests import apis, table
+from tests import table
 from tests.cluster import free_port
 from tests.command import PATH, captured
 from tests.command import run as call
