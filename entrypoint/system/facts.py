@@ -13,6 +13,7 @@ from entrypoint.base.values import replace
 from entrypoint.plan import with_installed
 from entrypoint.plan.topology import NAMES
 from entrypoint.platforms import FILES, SCRIPTS
+from entrypoint.system.files import TEMPS
 from entrypoint.system.folder import own
 from entrypoint.system.image import mpi
 from entrypoint.system.process import cwd, environment, which
@@ -20,7 +21,6 @@ from entrypoint.system.process import cwd, environment, which
 # sshd is in folders that an ordinary user's PATH does not have.
 _SYSTEM_PATH = "/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin"
 _LONGEST = 16 << 20  # characters of a platform's file
-_TEMPS = ("/tmp", "/dev/shm")  # some images have no /tmp, or a read-only one
 _OPENSSH = ("sshd", "ssh")  # the toolkit's own, if it has a folder
 _PROGRAMS = ("mpirun", "python", "python3")
 
@@ -59,12 +59,8 @@ def read() -> Facts:
         python=sys.executable,
         files=dict(_files()),
         scripts=tuple(_scripts(env)),
-        temp=next(filter(_is_writable, _TEMPS), _TEMPS[0]),
+        temp=next((temp for temp in TEMPS if os.access(temp, os.W_OK | os.X_OK)), TEMPS[0]),
     )
-
-
-def _is_writable(folder: str) -> bool:
-    return os.access(folder, os.W_OK | os.X_OK)
 
 
 def names_library() -> str | None:

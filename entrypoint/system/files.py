@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     import socket
 
 MAX_BYTES = 64 << 20  # size limit of a file that a setting names
+# where the run directories are of jobs that set none: some images have no /tmp, or a read-only one
+TEMPS = "/tmp", "/dev/shm"
 # folder of a run directory: TMPDIR of launchers, which leave folders of their own there
 TMP = "tmp"
 # First line of the lock of a run directory: 128 random bits, so that no other file begins with it.
