@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ..table import Row
-from . import boot, large, start, waiting
+from . import boot, large, many, start, waiting
 
 ROWS: tuple[Row, ...] = (
     boot.BOOT, boot.TORCHRUN, boot.RANKS, boot.RESTART, start.ONE_NODE, start.WORKER,
-    start.VERSION, start.HEALTH, waiting.ROW, large.ROW,
+    start.VERSION, start.HEALTH, waiting.ROW, many.ROW, large.ROW,
 )  # fmt: skip
