@@ -93,6 +93,16 @@ def cpu_of(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+def below(pid: int) -> list[int]:
+    """Return a process and all that descend from it."""
+    found = [pid]
+    for each in found:
+        for task in Path(f"/proc/{each}/task").glob("*/children"):
+            with contextlib.suppress(OSError):
+                found += map(int, task.read_text().split())
+    return found
+
+
 class Engine:
     """Makes containers; `close` removes all that it made, wherever the run was interrupted."""
 
