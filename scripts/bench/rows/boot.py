@@ -149,7 +149,7 @@ BOOT = Row(
     quick=5,
 )  # fmt: skip
 TORCHRUN = Row(
-    "torchrun", torchrun, 4,
+    "torchrun", torchrun, 3,
     (
         Goal("2 nodes", "added", 0.30, HAND),
         *(Goal(f"{nodes} nodes", "ratio", 0.8, HAND) for nodes in (8, 16)),
