@@ -54,7 +54,7 @@ screenshots:  ## pictures of the timeline and of the docs site in a real Chromiu
 	@pngquant --force --ext .png 64 -- docs/images/site/*.png
 
 .PHONY: bench
-bench:  ## every row of docs/performance.md next to its comparison, and that page from it (an hour); ROWS="boot ranks" RUNS=3
+bench:  ## every row of docs/performance.md next to its comparison, and that page from it (an hour and a half); ROWS="boot ranks" RUNS=3
 	@scripts/build-image gpu && scripts/bench/run --keep $(ROWS) $(if $(RUNS),--runs $(RUNS))
 
 .PHONY: golden

@@ -59,11 +59,13 @@ def _add(archive: tarfile.TarFile, path: Path, name: str, epoch: int) -> None:
 
 
 class Layout:
-    """An OCI image layout, which is written as one tar."""
+    """An OCI image layout, which is written as one tar. The labels of its images are annotations of
+    them and of their index, too."""
 
     def __init__(self, name: str, epoch: int) -> None:
         self._name = name
         self._epoch = epoch
+        self._labels: dict[str, str] = {}
         self._blobs: dict[str, bytes] = {}
 
     def _blob(self, data: bytes, media: str, **more: Any) -> dict[str, Any]:
@@ -76,6 +78,7 @@ class Layout:
 
     def image(self, folder: Path, architecture: str, config: Mapping[str, Any]) -> dict[str, Any]:
         """Add an image that holds the folder. Return its descriptor."""
+        self._labels = config.get("Labels", {})
         layer = io.BytesIO()
         pack(layer, folder, FOLDER, self._epoch)
         plain = hashlib.sha256(gzip.decompress(layer.getvalue())).hexdigest()
@@ -93,13 +96,19 @@ class Layout:
             "mediaType": _MANIFEST,
             "config": self._document(described, _CONFIG),
             "layers": [self._blob(layer.getvalue(), _LAYER)],
+            "annotations": self._labels,
         }
         platform = {"os": "linux", "architecture": architecture}
         return self._document(manifest, _MANIFEST, platform=platform)
 
     def write(self, file: Path, images: Iterable[dict[str, Any]]) -> None:
         """Write the layout, whose index has one entry: the images of all architectures."""
-        all_of_them = {"schemaVersion": 2, "mediaType": _INDEX, "manifests": list(images)}
+        all_of_them = {
+            "schemaVersion": 2,
+            "mediaType": _INDEX,
+            "manifests": list(images),
+            "annotations": self._labels,
+        }
         names = {"org.opencontainers.image.ref.name": self._name}
         entry = self._document(all_of_them, _INDEX, annotations=names)
         index = {"schemaVersion": 2, "mediaType": _INDEX, "manifests": [entry]}

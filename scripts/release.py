@@ -3,7 +3,8 @@
 the commit that is checked out, in build/release. docs/how-to/upgrade.md lists its files, and shows
 how to check it; `make verify` checks it before it is published.
 
-The same commit gives the same bytes: times are the commit's, packages those of the lock files, an
+REPOSITORY is the address of the repository: wheel and images name it. The same commit gives the
+same bytes with the same address: times are the commit's, packages those of the lock files, an
 image is the one that the engine has built of this commit (layers of Debian's packages differ if
 they are built anew).
 
@@ -111,6 +112,8 @@ def package(out: Path, work: Path, name: str, epoch: int) -> None:
     # not by its path, which would be in the list
     by_name = ("--find-links", out, f"training-entrypoint=={name}")
     install(installed, "--no-deps", "--no-index", *by_name)
+    schema = run(installed.with_name("entrypoint"), "schema")
+    (out / "job.schema.json").write_text(f"{schema}\n")
     (digest,) = digests(out, [wheel.name])
     document = sbom.python_packages(installed)
     sbom.describe(document, "file", wheel.name, name, digest["digest"]["sha256"])
@@ -145,7 +148,9 @@ def archives(out: Path, name: str, epoch: int) -> None:
             with (out / f"entrypoint-folder-{name}-{architecture}.tar.gz").open("wb") as file:
                 oci.pack(file, files, "entrypoint", epoch)
             images.append(layout.image(files, architecture, kept))
-        write(out / f"entrypoint-folder-{name}-{architecture}.cdx.json", sbom.of_image(built))
+        packages = sbom.of_image(built)
+        packages["metadata"]["component"]["version"] = name
+        write(out / f"entrypoint-folder-{name}-{architecture}.cdx.json", packages)
     layout.write(out / f"entrypoint-toolkit-{name}.oci.tar", images)
 
 
@@ -167,7 +172,11 @@ def provenance(out: Path, name: str, epoch: int, images: list[str]) -> dict[str,
         "predicate": {
             "buildDefinition": {
                 "buildType": "urn:training-entrypoint:make-release:1",
-                "externalParameters": {"version": name, "images": images},
+                "externalParameters": {
+                    "version": name,
+                    "images": images,
+                    "repository": os.environ.get("REPOSITORY", ""),
+                },
                 "internalParameters": {
                     "SOURCE_DATE_EPOCH": epoch,
                     "python": platform.python_version(),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 from entrypoint.base.text import escaped
 from entrypoint.base.values import field, frozen
@@ -80,6 +81,7 @@ def is_secret(name: str) -> bool:
     return bool(re.search(_SECRET, name)) and not re.fullmatch(_NO_SECRET, name)
 
 
+@functools.lru_cache(maxsize=1024)
 def hides(name: str, value: str) -> bool:
     """Return whether nothing shows this value: it may be a secret, also one instead of its
     file's name: of a path, the part after `/./`."""
@@ -118,6 +120,7 @@ def _without_tokens(text: str) -> str:
     return re.sub(_BEARER, rf"\1{HIDDEN}", re.sub(_TOKEN, HIDDEN, text))
 
 
+@functools.lru_cache(maxsize=2048)  # also the words of those variables
 def _without_values(pattern: str, text: str) -> str:
     parts, at = [], 0
     lower = text.replace("\u0130", "i").lower()  # of that character alone there would be two
@@ -141,8 +144,7 @@ def masked_words(words: Sequence[str]) -> list[str]:
     """A command without `--password VALUE`, `--api-key=VALUE`, `NAME=VALUE` of a secret and a URL's
     password."""
     out: list[str] = []
-    for at, word in enumerate(words):
-        before = words[at - 1] if at else ""
+    for before, word in pairwise(["", *words]):
         if (
             before.startswith("-")
             and "=" not in before
@@ -157,18 +159,22 @@ def masked_words(words: Sequence[str]) -> list[str]:
 
 def scrubbed(text: str, env: Mapping[str, str]) -> str:
     """A text without the values of the environment's secrets, whatever brought them there, and
-    without what looks like a secret: the last guard of all that is logged or outlives the job."""
+    without what looks like a secret: the last guard of all that is logged or outlives the job.
+    Several texts are separated by NUL."""
     for value in _values(frozenset(env.items())):
         text = text.replace(value, HIDDEN)
-    return masked(text)
+    return "\0".join(map(masked, text.split("\0")))
 
 
 @functools.lru_cache(maxsize=8)
 def _values(env: frozenset[tuple[str, str]]) -> list[str]:
     """The environment's secrets as texts may show them, the longest first."""
-    values = {value for name, value in env if len(value) >= _SURE and hides(name, value)}
-    values -= {value for value in values if value.lower() in _COMMON}
-    return sorted(values | {escaped(value) for value in values}, key=len, reverse=True)
+    values = {
+        value
+        for name, value in env
+        if len(value) >= _SURE and value.lower() not in _COMMON and hides(name, value)
+    }
+    return sorted(values | set(map(escaped, values)), key=len, reverse=True)
 
 
 def weakness(secret: bytes) -> tuple[str, str] | None:

@@ -12,14 +12,19 @@ from entrypoint.output.log import Logger
 COMMAND = Command(
     "write a first job.yaml, from flags and from what is in this folder",
     PROGRAM,
-    ("--out FILE  new file, or - for stdout (default: job.yaml)",),
+    ("--out FILE  new file, with job.schema.json beside it, or - for stdout (default: job.yaml)",),
     defaults={"spec": None, "out": "job.yaml"},
 )
+
+_SCHEMA = "job.schema.json"  # a file next to job.yaml: an editor needs no network for it
 
 
 def act(args: argparse.Namespace, log: Logger) -> int:
     """Write the file, and log what a start of several nodes lacks besides it. Returns 0."""
     from entrypoint.base.errors import EntrypointError
+    from entrypoint.base.model import File
+    from entrypoint.base.text import json_document
+    from entrypoint.cli.schema import schema
     from entrypoint.plan import locate, without_boot_script
     from entrypoint.spec import left_out
     from entrypoint.system import keys
@@ -32,6 +37,8 @@ def act(args: argparse.Namespace, log: Logger) -> int:
     spec, replaced = without_boot_script(given)
     topology = locate(spec, facts)
     text = document(head(topology), list(settings(spec, topology, os.curdir, replaced)))
+    if args.out != "-":
+        text = f"# yaml-language-server: $schema={_SCHEMA}\n{text}"
     outputs.note_left_out(left_out(spec), log)
     if spec.calls(len(topology.nodes)):
         try:
@@ -41,4 +48,5 @@ def act(args: argparse.Namespace, log: Logger) -> int:
     if unread := not_written(given, spec):
         log(f"not in {args.out}: {unread} | add what you need: docs/how-to/job-yaml.md")
     hint = f"try: entrypoint plan --spec {args.out}"
-    return outputs.give(text, args.out, log, hint)
+    of_editors = File(_SCHEMA, json_document(schema()), "", mode=0o644)
+    return outputs.give(text, args.out, log, hint, of_editors)

@@ -11,18 +11,24 @@ from entrypoint.base.model import File
 from entrypoint.output.log import Logger, answer
 
 # In the first lines of all that commands write: a comment, or a key of JSON.
-_MARKS = (b"Rendered by entrypoint", b'"entrypoint run"', b'_list":', b'"traceEvents"')
+_MARKS = (
+    b"Rendered by entrypoint",
+    b'"entrypoint run"',
+    b'_list":',
+    b'"traceEvents"',
+    b'"urn:training-entrypoint:',
+)
 
 
-def give(text: str, out: str | None, log: Logger, hint: str = "") -> int:
-    """Write a command's answer into the file that --out names, or to stdout, as `-` does.
-    Returns 0.
+def give(text: str, out: str | None, log: Logger, hint: str = "", *beside: File) -> int:
+    """Write a command's answer into the file that --out names, with other files next to it, or to
+    stdout alone, as `-` does. Returns 0.
 
     `hint`: what to do with the file.
     """
     if out and out != "-":
         path = Path(out)
-        write(path.parent, [File(path.name, text, "", mode=0o644)])
+        write(path.parent, [File(path.name, text, "", mode=0o644), *beside])
         log(f"wrote {out}{f' | {hint}' if hint else ''}")
     else:
         answer(text)

@@ -11,6 +11,7 @@ from entrypoint.base.values import replace
 from entrypoint.cli import inputs
 from entrypoint.cli.parser import PROGRAM, Command
 from entrypoint.output.log import Logger, answer
+from entrypoint.spec import JobSpec
 
 _LIMIT = 10.0  # seconds; a launcher's script asks Python for the version of a package
 
@@ -18,7 +19,11 @@ _LIMIT = 10.0  # seconds; a launcher's script asks Python for the version of a p
 COMMAND = Command(
     "print what run will do, with the origin of each value; it uses no network and writes nothing",
     PROGRAM,
-    ("--all  also show settings that have defaults", "--json  print JSON"),
+    (
+        "--all  also show settings that have defaults",
+        "--elsewhere  check the spec alone, on a machine that is none of its nodes",
+        "--json  print JSON",
+    ),
 )
 
 
@@ -28,22 +33,26 @@ def act(args: argparse.Namespace, log: Logger) -> int:
     from entrypoint.plan import located, settle
     from entrypoint.system import checks
 
-    spec, facts = inputs.job(args)
+    spec, facts = inputs.job(args, not args.elsewhere)
     spec = inputs.with_program(args, spec)
-    unknown = []
+    if args.elsewhere:
+        spec, facts = _of_no_node(spec)
+    refused = []
     try:
         spec, topology = located(spec, facts)
     except ConfigError as error:  # as on a laptop, which is none of the nodes
         if not error.summary.startswith("EP202"):
             raise
-        unknown = [error.outcome]
+        refused = [error.outcome]
         spec = replace(spec, node_rank=0)
         spec, topology = located(spec, facts)
         log("this is the plan of worker-0; --node-rank 1 shows that of worker-1")
     for warning in spec.renamed:
         log(f"warning: {warning}")
-    plan, refused = checks.dry_run(spec, facts, settle(spec, facts, topology), log)
-    refused = [*unknown, *refused]
+    plan = settle(spec, facts, topology)
+    if not args.elsewhere:
+        plan, more = checks.dry_run(spec, facts, plan, log)
+        refused += more
     if args.json:
         answer(plan_json(spec, plan))
     else:
@@ -52,6 +61,18 @@ def act(args: argparse.Namespace, log: Logger) -> int:
     for outcome in refused:
         log(f"run would end: {outcome.reason}; exit {outcome.status}")
     return refused[0].status if refused else 0
+
+
+def _of_no_node(spec: JobSpec) -> tuple[JobSpec, Facts]:
+    """Return the job with what only a node knows, and the facts of a container that has nothing."""
+    from entrypoint.plan.callin import with_names
+
+    spec = with_names(spec)
+    most = int((spec.nodes or "1").rpartition(":")[2]) + spec.spares
+    hosts = spec.hosts or tuple(f"node-{rank}" for rank in range(most))
+    command = spec.command or ("PROGRAM",)
+    spec = replace(spec, hosts=hosts, command=command, platform="local", node_rank=0)
+    return spec, Facts({}, "", "/", 1000, "", "/")
 
 
 def _command_line(program: Program, plan: Plan, facts: Facts) -> tuple[str, str]:

@@ -63,6 +63,7 @@ def schema() -> dict[str, Any]:
         former["properties"][key] = {**_property(field), "deprecated": True}
     head = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": "urn:training-entrypoint:job-spec",
         "title": "entrypoint job spec",
     }
     return {**head, "$defs": definitions, **_object(whole, properties)}

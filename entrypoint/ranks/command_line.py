@@ -91,23 +91,18 @@ def store(topology: Topology, launch: Launch, number: int, started: StartedAs) -
     env = dict(os.fsdecode(entry).split("=", 1) for entry in started.env)
     del env[MARK]
     env.pop(VERDICT, None)
-    about = (topology.job, str(topology.history.number), topology.workdir)
-    safe = [*about, str(len(argv)), *masked_words(argv)]
+    safe = [topology.job, str(topology.history.number), topology.workdir, str(len(argv))]
+    safe += masked_words(argv)
     given = environment()
     for name, value in env.items():  # Open MPI has the whole command in one variable
-        parts = value.split()
-        is_ours = given.get(name) != value and not hides(name, value)
-        is_open = is_ours and masked_words([*parts, value]) == [*parts, value]
-        safe.append(f"{name}={value if is_open else HIDDEN}")
+        words = [*value.split(), value]
+        is_safe = not hides(name, value) and masked_words(words) == words
+        safe.append(f"{name}={value if is_safe and given.get(name) != value else HIDDEN}")
     place = ranks_of(topology.run_dir)
     with contextlib.suppress(OSError):
         place.mkdir(mode=0o700, exist_ok=True)
         if is_private(place):
-            put(
-                place / str(number),
-                os.fsencode("\0".join(scrubbed(entry, env) for entry in safe)),
-                0o600,
-            )
+            put(place / str(number), os.fsencode(scrubbed("\0".join(safe), env)), 0o600)
 
 
 def _shell_quoted(argument: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _signal  # type: ignore[import-not-found]
 import os
+from resource import getrlimit, setrlimit
 
 from entrypoint.base.values import frozen
 from entrypoint.ranks.placeholder import Takeover
@@ -88,8 +89,6 @@ def _take_over(place: Takeover | None) -> None:
     if place is None:
         return
     os.sched_setaffinity(0, place.cpus)
-    from resource import getrlimit, setrlimit
-
     for kind, limits in place.limits:
         try:
             if getrlimit(kind) != limits:

@@ -13,6 +13,7 @@ import contextlib
 import socket
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from math import inf
@@ -38,6 +39,7 @@ _RATE = 1000
 _REKEY = 1000
 _UNSENT = 8 * 1024 * 1024  # bytes kept for a peer that does not read; sshd's window ends at 2 MiB
 _HEAD = 64  # bytes of a packet that are no data, and more
+_NOBODY: deque[object] = deque()  # threads that wait
 _HELD = 1000  # messages kept during a new key exchange
 
 
@@ -140,6 +142,7 @@ class Transport(paramiko.Transport):
         await self.until(channel.event.is_set, seconds)
         if not channel.event_ready:
             raise self.get_exception() or paramiko.SSHException("Channel closed.")
+        _share_queues(self, channel, channel.in_buffer, channel.in_stderr_buffer)
         return channel
 
     # paramiko's channels pass data between threads, with locks and conditions, which take a tenth
@@ -188,6 +191,16 @@ class Transport(paramiko.Transport):
 
 def _keep_data(channel: paramiko.Channel, message: paramiko.Message) -> None:
     channel.transport._data.append(message.get_binary())  # type: ignore[union-attr]
+
+
+def _share_queues(*owners: object) -> None:
+    """Give the conditions and events of these objects one queue for the threads that wait: none
+    does, and their own queues are a seventh of a session's memory."""
+    for owner in owners:
+        for value in vars(owner).values():
+            condition = getattr(value, "_cond", value)
+            if isinstance(condition, threading.Condition):
+                condition._waiters = _NOBODY  # type: ignore[attr-defined]
 
 
 def _note(changed: asyncio.Future[None]) -> None:

@@ -15,12 +15,11 @@ from entrypoint.plan.topology import NAMES
 from entrypoint.platforms import FILES, SCRIPTS
 from entrypoint.system.folder import own
 from entrypoint.system.image import mpi
-from entrypoint.system.process import cwd, environment, which
+from entrypoint.system.process import TEMPS, cwd, environment, which
 
 # sshd is in folders that an ordinary user's PATH does not have.
 _SYSTEM_PATH = "/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin"
 _LONGEST = 16 << 20  # characters of a platform's file
-_TEMPS = ("/tmp", "/dev/shm")  # some images have no /tmp, or a read-only one
 END_HOOKS = "/etc/entrypoint/end.d"
 _OPENSSH = ("sshd", "ssh")  # the toolkit's own, if it has a folder
 _PROGRAMS = ("mpirun", "python", "python3")
@@ -61,12 +60,8 @@ def read() -> Facts:
         files=dict(_files()),
         scripts=tuple(_scripts(env)),
         end_hooks=_has_entries(END_HOOKS),
-        temp=next(filter(_is_writable, _TEMPS), _TEMPS[0]),
+        temp=next((temp for temp in TEMPS if os.access(temp, os.W_OK | os.X_OK)), TEMPS[0]),
     )
-
-
-def _is_writable(folder: str) -> bool:
-    return os.access(folder, os.W_OK | os.X_OK)
 
 
 def _has_entries(folder: str) -> bool:

@@ -26,6 +26,9 @@ from entrypoint.system.prctl import CHILD_SUBREAPER, DUMPABLE, NAME, prctl
 WAITING = "entrypoint:wait"
 STARTED = "entrypoint:up"
 
+# where the run directories are of jobs that set none: some images have no /tmp, or a read-only one
+TEMPS = "/tmp", "/dev/shm"
+
 # Python ignores these, and so would a program that replaces it: `yes | head` would never end.
 _PYTHON_IGNORES = (signal.SIGPIPE, signal.SIGXFSZ)
 

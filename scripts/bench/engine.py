@@ -81,6 +81,28 @@ def first_line(*argv: str) -> str:
     return next(iter((done.stdout or done.stderr).splitlines()), "").strip()
 
 
+def busy() -> float:
+    """Return the seconds of CPU that all processes of this host have used."""
+    fields = [int(each) for each in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
+    return (sum(fields) - fields[3] - fields[4]) / os.sysconf("SC_CLK_TCK")  # idle, and iowait
+
+
+def cpu_of(pid: int) -> float:
+    """Return the seconds of CPU of a process, in steps of a hundredth."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def below(pid: int) -> list[int]:
+    """Return a process and all that descend from it."""
+    found = [pid]
+    for each in found:
+        for task in Path(f"/proc/{each}/task").glob("*/children"):
+            with contextlib.suppress(OSError):
+                found += map(int, task.read_text().split())
+    return found
+
+
 class Engine:
     """Makes containers; `close` removes all that it made, wherever the run was interrupted."""
 
@@ -223,10 +245,7 @@ class Bare:
 
     def run(self, command: str, slots: int = 1) -> Job:
         """Run so many ranks on each node. Raises Failed."""
-        hosts = ",".join(f"{address}:{slots}" for address in self._addresses)
-        login = f"-p {PORT} -i /keys/client {LOGIN}"
-        start = f"env {_QUIET} mpirun -np {self.nodes * slots} -host {hosts}"
-        line = f"{start} -mca plm_rsh_args '{login}' {OPTIONS} {command}"
+        line = by_hand(self._addresses, f"-p {PORT} -i /keys/client", command, slots)
         script = f"date +%s.%N; {line}; date +%s.%N"
         argv = ["docker", "exec", self.names[0], "timeout", "-k", "5", "200", "bash", "-ec", script]
         done = subprocess.run(argv, capture_output=True, text=True, timeout=230, check=False)
@@ -236,6 +255,23 @@ class Bare:
         return Job(float(begun), float(ended), float(ended), "\n".join(out))
 
 
+def by_hand(
+    addresses: Sequence[str], login: str, command: str, slots: int = 1, options: str = OPTIONS
+) -> str:
+    """Return mpirun's line for so many ranks at each address, with these options of ssh."""
+    hosts = ",".join(f"{address}:{slots}" for address in addresses)
+    start = f"env {_QUIET} mpirun -np {len(addresses) * slots} -host {hosts}"
+    return f"{start} -mca plm_rsh_args '{login} {LOGIN}' {options} {command}"
+
+
+def sshd_config(folder: Path, port: int | str) -> str:
+    """Return the settings of a sshd that has the keys of this folder, and nothing else."""
+    return (
+        f"Port {port}\nPidFile none\nUsePAM no\nMaxStartups 100\nStrictModes no\n"
+        f"HostKey {folder}/host\nAuthorizedKeysFile {folder}/client.pub\n"
+    )
+
+
 @contextlib.contextmanager
 def bare(engine: Engine, image: str, nodes: int) -> Iterator[Bare]:
     """Such containers for the time of the block, all sshd up. Their network is their own: jobs have
@@ -243,10 +279,7 @@ def bare(engine: Engine, image: str, nodes: int) -> Iterator[Bare]:
     with tempfile.TemporaryDirectory(prefix="bench-") as name:
         folder = Path(name)
         keygen(folder)
-        (folder / "sshd_config").write_text(
-            f"Port {PORT}\nPidFile none\nUsePAM no\nMaxStartups 100\nStrictModes no\n"
-            "HostKey /keys/host\nAuthorizedKeysFile /keys/client.pub\n"
-        )
+        (folder / "sshd_config").write_text(sshd_config(Path("/keys"), PORT))
         folder.chmod(0o755)
         for path in folder.iterdir():
             os.chown(path, 1000, 100)  # the images' user

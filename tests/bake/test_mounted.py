@@ -107,7 +107,7 @@ def test_the_images_have_no_sshd() -> None:
 
 
 def installed(*options: str) -> Done:
-    return run(TOOLKIT, "install", "--to", "/v", options=options)
+    return run(TOOLKIT, "install", "--to=/v", options=options)
 
 
 @pytest.mark.control("the toolkit's folder boots jobs in any image, unmodified")
@@ -150,7 +150,7 @@ def test_the_folder_is_copied_once_and_nothing_else_is_touched(volume: str) -> N
     assert (refused.status, "let uid 1234 write there" in refused.err) == (73, True), refused
     other = run(TOOLKIT, "install", "--to", "/etc")
     assert (other.status, "other files are there | /etc" in other.err) == (73, True), other
-    assert run(TOOLKIT, "install", "--to").status == 64
+    assert [run(TOOLKIT, "install", to).status for to in ("--to", f"--to={FOLDER}/x")] == [64, 73]
 
 
 def test_the_folder_holds_nothing_that_gives_rights(volume: str) -> None:

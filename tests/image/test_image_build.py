@@ -41,12 +41,13 @@ def history(image: str) -> list[tuple[int, str]]:
 
 
 def test_labels(image: str) -> None:
-    """8.2 OCI labels: title, description, licenses, version, revision, base"""
+    """8.2 OCI labels: title, description, licenses, vendor, created, version, revision, base"""
     labels = engine().images.get(image).attrs["Config"]["Labels"]
     short = {
         name.removeprefix("org.opencontainers.image."): value for name, value in labels.items()
     }
-    assert {"title", "description", "licenses", "version", "revision", "base.name"} <= short.keys()
+    always = "title description licenses vendor created version revision base.name"
+    assert {*always.split()} <= short.keys()
     assert all(short.values()), short
     assert short["licenses"] == "Apache-2.0"
     assert short["version"] == version()

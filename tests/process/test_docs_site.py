@@ -57,7 +57,7 @@ def not_found(index: dict[str, Any]) -> list[str]:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_the_docs_site_builds_without_dead_links() -> None:
-    env = {**os.environ, "DOCS_REPO": "https://git.example.org/team/entrypoint"}
+    env = {**os.environ, "REPOSITORY": "https://git.example.org/team/entrypoint"}
     done = captured([TREE / "scripts/docs"], cwd=TREE, env=env)
     assert done.returncode == 0, done.stderr
     texts = {page: page.read_text("utf-8") for page in SITE.rglob("*.html")}

@@ -353,7 +353,7 @@ def public_of(private: bytes, tmp_path: Path) -> str:
     path.unlink(missing_ok=True)
     path.write_bytes(private)
     path.chmod(0o600)
-    done = captured([ssh_keygen(), "-y", "-f", str(path)], check=True)
+    done = captured([ssh_keygen(), "-y", "-P", "", "-f", str(path)], check=True)
     return " ".join(done.stdout.split()[:2])
 
 

@@ -245,12 +245,9 @@ def test_a_log_that_cannot_be_written_is_the_reason(kind: str, tmp_path: Path) -
 
 
 def is_full(pipe: int) -> bool:
-    """Return whether nothing more goes into this pipe: pieces that do not end with a page fill it
-    with far fewer bytes than its size."""
-    end = os.open(f"/proc/self/fd/{pipe}", os.O_WRONLY | os.O_NONBLOCK)
-    has_room = select.select([], [end], [], 0)[1]
-    os.close(end)
-    return not has_room
+    """Return whether a pipe has no room: after odd pieces that is long before its size."""
+    with Path(f"/proc/self/fd/{pipe}").open("wb", 0) as end:
+        return not select.select([], [end], [], 0)[1]
 
 
 def test_a_reader_that_reads_no_more_holds_up_no_stop(tmp_path: Path) -> None:
@@ -265,8 +262,7 @@ def test_a_reader_that_reads_no_more_holds_up_no_stop(tmp_path: Path) -> None:
     with Process(
         [sys.executable, *words], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:
-        pipe = process.stdout.fileno()
-        until(lambda: is_full(pipe), "a pipe that is full")
+        until(lambda: is_full(process.stdout.fileno()), "a pipe that is full")
         process.terminate()
         assert process.wait() == 143
         said = process.stderr.read().decode()

@@ -11,7 +11,10 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests import TREE
+from tests.command import captured
 
 sys.path.insert(0, str(TREE / "scripts"))
 import oci
@@ -80,3 +83,28 @@ def test_the_same_folder_gives_the_same_bytes(tmp_path: Path) -> None:
     (tmp_path / "two/entrypoint/bin/launcher").chmod(0o700)
     assert layout(tmp_path / "other.tar", tmp_path / "two/entrypoint")
     assert (tmp_path / "other.tar").read_bytes() != (tmp_path / "one.tar").read_bytes()
+
+
+def test_skopeo_reads_the_index(tmp_path: Path) -> None:
+    """an image for each architecture, with its labels, and what copies all of them"""
+    if not captured(["sh", "-c", "command -v skopeo"]).stdout:
+        pytest.skip("there is no skopeo here: scripts/test all conventions")
+    labels = {"org.opencontainers.image.source": "https://git.example.org/team/entrypoint"}
+    made = oci.Layout("1.2", TIME)
+    config = {"Entrypoint": ["/opt/entrypoint/bin/entrypoint"], "Labels": labels}
+    kinds = ("amd64", "arm64")
+    images = [made.image(folder(tmp_path / kind), kind, config) for kind in kinds]
+    made.write(tmp_path / "index.tar", images)
+    source = f"oci-archive:{tmp_path}/index.tar"
+
+    def skopeo(*words: str) -> str:
+        return captured(["skopeo", "--insecure-policy", *words], check=True).stdout
+
+    index = json.loads(skopeo("inspect", "--raw", source))
+    assert index["annotations"] == labels
+    for kind, image in zip(kinds, images, strict=True):
+        seen = json.loads(skopeo("--override-arch", kind, "inspect", source))
+        assert (seen["Architecture"], seen["Labels"]) == (kind, labels)
+        assert image in index["manifests"]
+    skopeo("copy", "--all", "--quiet", source, f"oci:{tmp_path}/copy:1.2")
+    assert json.loads(skopeo("inspect", "--raw", f"oci:{tmp_path}/copy:1.2")) == index

@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 
+from entrypoint.cli.schema import schema
 from tests import TREE
 from tests.command import captured
 from tests.containers import docker, engine
@@ -245,15 +246,20 @@ def test_artefacts_are_of_this_commit(artefacts: Path) -> None:
     assert built["externalParameters"]["version"] == name
     commit = release.run("git", "rev-parse", "HEAD")
     assert built["resolvedDependencies"][0]["digest"] == {"gitCommit": commit}
-    images = [f"entrypoint-{kind}-{name}" for kind in built["externalParameters"]["images"]]
+    kinds = {*built["externalParameters"]["images"]}
+    images = [f"entrypoint-{kind}-{name}" for kind in kinds - {"folder"}]
+    folders = [
+        f"entrypoint-folder-{name}-{each}" for each in ("amd64", "arm64") if "folder" in kinds
+    ]
     wheel = f"training_entrypoint-{name}-py3-none-any.whl"
     listed = {path.name: json.loads(path.read_text()) for path in artefacts.glob("*.cdx.json")}
-    assert {*listed} == {f"{stem}.cdx.json" for stem in (wheel, *images)}
+    assert {*listed} == {f"{stem}.cdx.json" for stem in (wheel, *images, *folders)}
     versions = {each["metadata"]["component"]["version"] for each in listed.values()}
     assert {each.replace("+", "-") for each in versions} == {name.replace("+", "-")}
     archives = {path.name for path in artefacts.glob("*.image.tar.gz")}
     assert archives == {f"{stem}.image.tar.gz" for stem in images}
     assert [path.name for path in artefacts.glob("*.whl")] == [wheel]
+    assert json.loads((artefacts / "job.schema.json").read_text()) == schema()
     with tarfile.open(artefacts / f"training_entrypoint-{name}.tar.gz") as source:
         members = {member.partition("/")[2] for member in source.getnames()}
     paths = set(re.findall(r"[\w./-]+\.md\b", (artefacts / "notes.md").read_text()))

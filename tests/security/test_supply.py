@@ -198,5 +198,5 @@ def test_a_base_image_is_a_digest_or_can_be_given_as_one() -> None:
             if not re.fullmatch(r"[\w./-]+:[\w.-]+@sha256:[0-9a-f]{64}", default)
         ]
         # these must be given one
-        assert defaults or path.name in ("Dockerfile.toolkit", "Dockerfile.bake"), path.name
+        assert defaults or path.name == "Dockerfile.bake", path.name
         assert not tags or (path.name == "Dockerfile.ascend" and len(tags) == 1), (path.name, tags)

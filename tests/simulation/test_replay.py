@@ -7,10 +7,8 @@ import pytest
 from entrypoint.features.record.ettr import AttemptTimes, account
 from tests.simulation.replay import JOBS, error, replay
 
-PROMISE = "the report's times of 50 jobs with known faults are exact to 1 % of the job's time"
 
-
-@pytest.mark.promise(PROMISE)
+@pytest.mark.promise("the report's times of 50 jobs with known faults are exact to 1 %")
 @pytest.mark.parametrize("jobs", [10, pytest.param(JOBS, marks=pytest.mark.slow)])
 def test_the_report_is_what_has_happened(jobs: int) -> None:
     faults = 0
@@ -24,7 +22,7 @@ def test_the_report_is_what_has_happened(jobs: int) -> None:
     assert faults > jobs
 
 
-@pytest.mark.control(PROMISE)
+@pytest.mark.control("the report's times of 50 jobs with known faults are exact to 1 %")
 @pytest.mark.control("the parts of a job's time add up, over all its attempts")
 @pytest.mark.parametrize("seed", [0, 9])
 def test_a_part_that_is_forgotten_is_an_error(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,8 +23,9 @@ from entrypoint.features.record.file import record_of
 from entrypoint.system import proc
 from entrypoint.system.descriptors import open_regular
 from entrypoint.system.files import is_trusted
+from entrypoint.system.process import TEMPS
 
-_USUAL = ("/tmp/entrypoint-*", "/dev/shm/entrypoint-*")  # run directories of jobs that set none
+_USUAL = [f"{temp}/entrypoint-*" for temp in TEMPS]  # run directories of jobs that set none
 _LATE = 3.0  # seconds that a write may be overdue
 _MOMENT = 0.5  # seconds to wait for the record of a boot that has none yet
 _LOOK = 0.05  # seconds between two reads meanwhile
@@ -68,7 +69,7 @@ def find(run_dir: str | None = None) -> Path:
     if run_dir:
         return Path(run_dir)
     default = os.environ.get("ENTRYPOINT_RUN_DIR")
-    if default and (os.path.exists(default) or os.path.exists(record_of(default))):
+    if default and any(map(os.path.exists, (default, record_of(default)))):
         return Path(default)
     records = _records()
     for user in dict.fromkeys((os.geteuid(), 0)):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from ..table import Row
-from . import boot, large, start, waiting
+from . import boot, hangs, large, many, noticed, start, waiting
 
 ROWS: tuple[Row, ...] = (
     boot.BOOT, boot.TORCHRUN, boot.RANKS, boot.RESTART, start.ONE_NODE, start.WORKER,
-    start.VERSION, start.HEALTH, waiting.ROW, large.ROW,
+    start.VERSION, start.HEALTH, waiting.ROW, many.ROW, large.ROW,
+    noticed.ROW, noticed.PAUSES, hangs.ROW,
 )  # fmt: skip

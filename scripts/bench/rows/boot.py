@@ -9,9 +9,16 @@ from ..engine import Bare, Failed, Job, Tree, bare, create_job, finish, job_env,
 from ..figures import Goal
 from ..table import Row, Table
 
-BARE, HAND = "bare mpirun", "torchrun by hand"
+BARE = "bare mpirun"
+HAND, STATIC = "torchrun by hand", "torchrun by hand, static"
 FIRST, END, LAST = "first rank", "end", "last node's end"
 _SCRIPT = "/bench/rank.py"
+# the rendezvous of torchrun by hand
+_C10D = (
+    "--rdzv_id=bench --rdzv_backend=c10d --rdzv_endpoint=node-0:6060"
+    " --rdzv_conf=is_host={first},join_timeout=600,read_timeout=600"
+)
+_STATIC = "--rdzv_backend=static --node_rank={rank} --master_addr=node-0 --master_port=6060"
 
 
 def boot(table: Table) -> None:
@@ -69,23 +76,22 @@ def _ranks(out: str, nodes: int, slots: int = 1) -> list[float]:
 
 
 def torchrun(table: Table) -> None:
-    """2 and 8 nodes with one process each, all ways in turn."""
-    for nodes in table.sizes(2, 8):
+    """2, 8 and 16 nodes with one process each, all ways in turn."""
+    for nodes in table.sizes(2, 8, 16):
         network, units = table.engine.network(), {f"{nodes} nodes": "s"}
         for _ in range(table.runs):
-            table.take(units, HAND, _torchrun_by_hand, table, nodes, network)
+            for way, meet in ((HAND, _C10D), (STATIC, _STATIC)):
+                table.take(units, way, _torchrun_by_hand, table, nodes, network, meet)
             for tree in table.trees:
                 table.take(units, tree.way, _torchrun_by_toolkit, table, tree, nodes, network)
 
 
-def _torchrun_by_hand(table: Table, nodes: int, network: str) -> tuple[float, ...]:
-    """Each container runs torchrun itself, with the rendezvous c10d, as torch documents it."""
+def _torchrun_by_hand(table: Table, nodes: int, network: str, meet: str) -> tuple[float, ...]:
+    """Each container runs torchrun itself, as torch documents it."""
     names = []
     for rank in range(nodes):
         line = (
-            f"--nnodes={nodes} --nproc_per_node=1 --rdzv_id=bench --rdzv_backend=c10d"
-            " --rdzv_endpoint=node-0:6060"
-            f" --rdzv_conf=is_host={int(rank == 0)},join_timeout=600,read_timeout=600"
+            f"--nnodes={nodes} --nproc_per_node=1 {meet.format(rank=rank, first=int(rank == 0))}"
             f" --local_addr=node-{rank} --max_restarts=0 {_SCRIPT}"
         )
         own = ("--init", "--no-healthcheck", "--entrypoint", "torchrun")
@@ -143,8 +149,12 @@ BOOT = Row(
     quick=5,
 )  # fmt: skip
 TORCHRUN = Row(
-    "torchrun", torchrun, 5,
-    (Goal("2 nodes", "added", 0.30, HAND), Goal("8 nodes", "ratio", 1.15, HAND)),
+    "torchrun", torchrun, 3,
+    (
+        Goal("2 nodes", "added", 0.30, HAND),
+        *(Goal(f"{nodes} nodes", "ratio", 0.8, HAND) for nodes in (8, 16)),
+        *(Goal(f"{nodes} nodes", "ratio", 1.0, STATIC) for nodes in (8, 16)),
+    ),
 )  # fmt: skip
 RANKS = Row(
     "ranks", many_ranks, 12, (Goal("2 nodes with 64 ranks each", "ratio", 1.2, BARE),),
@@ -153,7 +163,7 @@ RESTART = Row(
     "restart", restart, 5,
     (
         Goal("4 nodes, a rank is killed", "value", 0.8),
-        Goal("16 nodes, a rank is killed", "value", 1.5),
+        Goal("16 nodes, a rank is killed", "value", 1.0),
         Goal("4 nodes and a spare, one leaves", "value", 1.5),
     ),
 )  # fmt: skip
