@@ -2,20 +2,20 @@
 seconds of a monotonic clock.
 
 A peer sends something every fifth of the heartbeat timeout, so its silence may be a fifth shorter
-than it looks. In a job of thousands of nodes it is two fifths: half as many messages.
+than it looks. In a job of thousands of nodes it is three fifths: a third of the messages.
 """
 
 from __future__ import annotations
 
 _AT_ONCE = 500  # peers that get their heartbeat at the same time: a hundredth of a second
 _BEATS = 5  # in one timeout: a node that is cut off is lost within six fifths of it
-_MANY = 5000  # nodes from which it is half as many
+_MANY = 5000  # nodes from which it is a third of that
 
 
 def interval(limit: float, nodes: int = 1) -> float:
     """Seconds between two heartbeats, for a heartbeat timeout of `limit` seconds in a job of so
     many nodes."""
-    return limit / _BEATS * (2 if nodes >= _MANY else 1)
+    return limit / _BEATS * (3 if nodes >= _MANY else 1)
 
 
 def parts(nodes: int) -> int:

@@ -287,7 +287,7 @@ class TimeoutSpec:
     peers: Annotated[float, Rule(gt=0), "--timeout"] = 600.0
     join: NonNegative = 30.0
     launch: Positive = 120.0
-    heartbeat: Annotated[float, Rule(ge=1)] = 15.0
+    heartbeat: Annotated[float, Rule(ge=1)] = 10.0
     grace: NonNegative = 30.0
     job: Annotated[float | Literal["scheduler"] | None, Rule(gt=0, word="scheduler")] = None
 

@@ -88,7 +88,8 @@ class Node:
         )
         given += MORE.get(launcher, f"launcher: {launcher}\n")
         given += "".join(f"{name}: {value}\n" for name, value in settings.items())
-        job = spec.load(given, "job.yaml", {"ENTRYPOINT_NODE_RANK": str(me)}, {})
+        env = {"ENTRYPOINT_NODE_RANK": str(me), "ENTRYPOINT_TIMEOUTS_HEARTBEAT": "15"}
+        job = spec.load(given, "job.yaml", env, {})
         asked = inquiry(job, CheckOptions(1.0)) if check else None
         draft = replace(settle(job, FACTS), inquiry=asked)
         self.now = 1000.0

@@ -34,7 +34,7 @@ def test_who_is_silent_for_less_than_the_limit_is_never_lost(limit: float, nodes
 @pytest.mark.control("time for which this host was suspended is not held against its peers")
 def test_fifteen_seconds_mean_fifteen_to_eighteen() -> None:
     assert (heartbeat.interval(15.0), heartbeat.patience(15.0)) == (3.0, 18.0)
-    assert (heartbeat.interval(15.0, 5000), heartbeat.patience(15.0, 5000)) == (6.0, 21.0)
+    assert (heartbeat.interval(15.0, 5000), heartbeat.patience(15.0, 5000)) == (9.0, 24.0)
 
 
 @pytest.mark.promise("time for which this host was suspended is not held against its peers")
@@ -93,10 +93,10 @@ def test_each_worker_is_pinged_once_in_an_interval(nodes: int, parts: int) -> No
         leader.handle(event, 100.0)
     for rank in range(1, nodes):
         leader.handle(events.Answered(rank, NodeReport(rank, 1, ""), "10.0.0.1"), 100.0)
-    for begun in (100.0, 103.0):
+    for begun in (100.0, 102.0):
         pinged: Counter[int] = Counter()
         times = set()
-        while leader.wake <= begun + 3.001:
+        while leader.wake <= begun + 2.001:
             for action in sent(
                 leader.handle(events.TimerFired(), now := leader.wake), messages.Ping
             ):
