@@ -1,9 +1,9 @@
 """The parts of pages that are made of the code: `make golden` runs `python -m tests.golden_pages`,
 which rewrites them between their markers, `<!-- fields -->` and `<!-- end of fields -->`.
 
-    phases    the diagram of docs/explanation/phases.md
+    phases    the table of docs/explanation/phases.md
     fields    the tables of docs/reference/spec.md
-    causes    the list of docs/how-to/why-did-my-job-stop.md
+    causes    the list of docs/reference/causes.md
     probes    the table of docs/how-to/check.md
     platforms the table of docs/reference/platforms.md; and entrypoint/platforms/index.tsv
 """
@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from entrypoint.base.phases import ALLOWED, Phase
+from entrypoint.base.phases import ALLOWED
 from entrypoint.base.registry import load, names
 from entrypoint.causes.table import KINDS, Signature, signatures
 from entrypoint.features.health.probe import rows
@@ -43,11 +43,9 @@ def markdown_table(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def phases() -> list[str]:
-    """Return the table of phases as a diagram."""
-    arrows = [(before.name, after.name) for before, others in ALLOWED.items() for after in others]
-    arrows = [("[*]", Phase.CHECKS.name), *arrows, (Phase.ENDED.name, "[*]")]
-    lines = [f"    {before} --> {after}" for before, after in arrows]
-    return ["```mermaid", "stateDiagram-v2", *lines, "```"]
+    """Return the table of phases, and of those that may follow each."""
+    rows = [(f"`{each.name}`", ", ".join(f"`{to.name}`" for to in then)) for each, then in ALLOWED.items()]
+    return markdown_table([("phase", "may be followed by"), *rows])
 
 
 def fields() -> list[str]:
@@ -164,7 +162,7 @@ def index() -> str:
 PARTS = {
     phases: DOCS / "explanation/phases.md",
     fields: DOCS / "reference/spec.md",
-    causes: DOCS / "how-to/why-did-my-job-stop.md",
+    causes: DOCS / "reference/causes.md",
     probes: DOCS / "how-to/check.md",
     platforms: DOCS / "reference/platforms.md",
 }

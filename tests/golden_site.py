@@ -27,10 +27,9 @@ def read(path: str) -> str:
 
 
 def address(path: str) -> str:
-    """Return where the site has a file or folder of the repository; the front page has both
-    README.md and the index."""
+    """Return where the site has a file or folder of the repository; its front page is README.md."""
     if path in ("README.md", INDEX):
-        return "README.md"
+        return {INDEX: "contents.md"}.get(path, path)
     if path.startswith("docs/"):
         return path.removeprefix("docs/")
     return f"repo/{path.removesuffix('.md')}.md".replace("/.", "/")
@@ -91,11 +90,6 @@ def page(path: str) -> str:
         name = f"`{uri.removesuffix('.md')}.html`"
         text = text.replace(name, f"[{name}]({posixpath.relpath(uri, folder)})")
     return text
-
-
-def front() -> str:
-    """Return the front page: README.md, then the index as its last section."""
-    return f"{page('README.md')}\n\n{re.sub('(?m)^#', '##', page(INDEX))}"
 
 
 def navigation() -> list[dict[str, Any]]:

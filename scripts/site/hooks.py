@@ -1,25 +1,19 @@
 """The docs site's hooks: MkDocs gets its pages from tests/golden_site.py.
 
 A file outside docs/ that a page links to becomes a page below repo/, since the repository has no
-address yet that a link could have. Mermaid's library is one of the site's own files, so that no
-request leaves the reader's network; pages with a diagram load it.
+address yet that a link could have. Chinese pages have a navigation of their own.
 """
 
 from __future__ import annotations
 
-import posixpath
-import re
-import sys
-import zipfile
-from pathlib import Path
 from typing import Any
 
 from mkdocs.structure.files import File  # type: ignore[import-not-found]
+from mkdocs.structure.nav import Link, Navigation  # type: ignore[import-not-found]
 
 from tests import golden_site
 
 _MANY = 100  # anchors, as the page of the messages has
-_MERMAID = "assets/mermaid.min.js"
 
 
 def on_config(config: Any, **_: Any) -> Any:
@@ -33,34 +27,45 @@ def on_config(config: Any, **_: Any) -> Any:
 
 def on_files(files: Any, config: Any, **_: Any) -> Any:
     """Return the files of the site with those that docs/ has not."""
-    for path in (*golden_site.GENERATED, *golden_site.outside()):
+    for path in (*golden_site.GENERATED, golden_site.INDEX, *golden_site.outside()):
         content = golden_site.page(path)
         files.append(File.generated(config, golden_site.address(path), content=content))
-    (wheel,) = Path(sys.prefix, "mermaid").glob("*.whl")  # scripts/docs downloads it
-    with zipfile.ZipFile(wheel) as archive:
-        for uri, name in ((_MERMAID, "mermaid.min.js"), (f"{_MERMAID}.LICENSE", "LICENSE")):
-            library = archive.read(f"sphinx_immaterial/bundles/mermaid/{name}")
-            files.append(File.generated(config, uri, content=library))
     return files
+
+
+def on_nav(nav: Any, **_: Any) -> Any:
+    """Return the navigation with no step from the last English page to the first Chinese one."""
+    first = nav.items[-1].children[0]
+    first.previous_page.next_page = first.previous_page = None
+    return nav
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Return the page's text as the site has it."""
     uri = page.file.src_uri
     if uri == "README.md":
-        return golden_site.front()
+        return golden_site.page(uri)
+    page.meta.update(golden_site.search(uri))
     return markdown if page.file.generated_by else golden_site.page(f"docs/{uri}")
 
 
 def on_page_content(content: str, page: Any, **_: Any) -> str:
-    """Return the page's HTML for screens of any width, with what draws its diagrams. Of a page of
-    many headings, the navigation has only the sections."""
+    """Return the page's HTML for screens of any width. Of a page of many headings, the navigation has
+    only the sections."""
     if len(page.present_anchor_ids) > _MANY:
         for section in (each for title in page.toc for each in title.children):
             section.children = []
-    diagram = r'(?s)<pre class="mermaid">.*?</pre>'
-    content, drawn = re.subn(diagram, r'<div class="diagram">\g<0></div>', content)
-    if drawn:
-        folder = posixpath.dirname(page.file.dest_uri) or "."
-        content += f'<script src="{posixpath.relpath(_MERMAID, folder)}"></script>'
     return golden_site.labelled(golden_site.with_whole_flags(content))
+
+
+def on_page_context(context: Any, page: Any, config: Any, nav: Any, **_: Any) -> Any:
+    """Return what the theme makes the page of: a Chinese page has the theme's Chinese words, and
+    the Chinese pages as its navigation."""
+    chinese = nav.items[-1]
+    is_chinese = page in chinese.children
+    config.theme["language"] = "zh" if is_chinese else "en"
+    if is_chinese:
+        english = Link("English", nav.homepage.url)
+        context["nav"] = Navigation([*chinese.children, english], nav.pages)
+        context["nav"].homepage = chinese.children[0]
+    return context

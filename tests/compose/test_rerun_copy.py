@@ -10,7 +10,7 @@ import pytest
 from tests import TREE
 from tests.containers import IMAGE, docker
 
-PAGE = TREE / "docs/how-to/why-did-my-job-stop.md"
+PAGE = TREE / "docs/how-to/rerun.md"
 
 
 @pytest.mark.promise(

@@ -1,4 +1,4 @@
-"""What docs/how-to/kubernetes.md, kustomize.md and keep-it-training.md say, typed as it stands there
+"""What docs/how-to/kubernetes.md, kustomize.md and checkpoints.md say, typed as it stands there
 on a real Kubernetes. Of a block only the image's name is another one."""
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SEES = {
     "More": "true",
 }
 KUSTOMIZE = f"{TREE}/docs/how-to/kustomize.md"
-KEEP = f"{TREE}/docs/how-to/keep-it-training.md"
+KEEP = f"{TREE}/docs/how-to/checkpoints.md"
 GPUS = "nvidia.com/gpu"
 
 
@@ -94,7 +94,7 @@ def test_a_changed_spec(namespace: Namespace) -> None:
 
 
 def test_where_the_program_saves(namespace: Namespace) -> None:
-    """keep-it-training.md: a claim in each Pod, in which all ranks write"""
+    """checkpoints.md: a claim in each Pod, in which all ranks write"""
     out = namespace.folder / "out"
     out.mkdir()
     namespace.volume("checkpoints", out)

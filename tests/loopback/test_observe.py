@@ -269,7 +269,7 @@ def discovered(port: int) -> list[dict[str, Any]]:
 
 @real
 @pytest.mark.slow
-@pytest.mark.promise("Prometheus reads a running job, as docs/how-to/observe.md says")
+@pytest.mark.promise("Prometheus reads a running job, as docs/how-to/metrics.md says")
 def test_prometheus_scrapes_a_running_job(local: Make, scrape: Scrape) -> None:
     port = free_port()
     config = scraped("prometheus.yml", port)

@@ -26,7 +26,7 @@ _RETRY = 1.0  # seconds until it accepts again after this process had no free fi
 
 _ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 
-# Name -> help text. docs/how-to/observe.md has the same table.
+# Name -> help text. docs/how-to/metrics.md has the same table.
 METRICS = table("""
     entrypoint_info                  | Always 1; its labels say what this is.
     entrypoint_nodes                 | Nodes of the job.
