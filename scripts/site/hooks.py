@@ -28,7 +28,8 @@ def on_config(config: Any, **_: Any) -> Any:
 def on_files(files: Any, config: Any, **_: Any) -> Any:
     """Return the files of the site with those that docs/ has not."""
     for path in (*golden_site.GENERATED, golden_site.INDEX, *golden_site.outside()):
-        content = golden_site.page(path)
+        unfound = "---\nsearch: {exclude: true}\n---\n" if path == golden_site.INDEX else ""
+        content = f"{unfound}{golden_site.page(path)}"
         files.append(File.generated(config, golden_site.address(path), content=content))
     return files
 
@@ -45,7 +46,6 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     uri = page.file.src_uri
     if uri == "README.md":
         return golden_site.page(uri)
-    page.meta.update(golden_site.search(uri))
     return markdown if page.file.generated_by else golden_site.page(f"docs/{uri}")
 
 
