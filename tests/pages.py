@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
 from tests import TREE, made_up
 
@@ -81,18 +81,32 @@ def main(folder: Path) -> None:
                 print(folder / f"{page.name}-{name}.png")
 
 
-def of_site(folder: Path) -> None:
-    """Write PAGE-WIDTH-SCHEME.png: the first screens of the site's main pages. They have an address of
-    http, since the theme shows the search only there."""
+def site_tab(chromium: Any, width: int = 1280, scheme: str = "light") -> Any:
+    """Return a tab that finds the site at http://site/, since the theme shows the search only
+    there."""
 
     def answer(route: Any) -> None:
         route.fulfill(path=f"{SITE}{urlsplit(route.request.url).path}")
 
+    view = {"width": width, "height": 1600 if width > 400 else 2400}
+    tab = chromium.new_page(viewport=view, color_scheme=scheme, reduced_motion="reduce")
+    tab.route("http://site/**", answer)
+    return tab
+
+
+def first_hit(tab: Any, query: str) -> str:
+    """Return the page of the site that the search finds first, or ""."""
+    tab.goto(f"http://site/index.html?{urlencode({'q': query})}", wait_until="networkidle")
+    tab.wait_for_selector(".md-search-result__item, .md-search-result__meta:has-text('No match')")
+    found = tab.locator(".md-search-result__link").first
+    return urlsplit(found.get_attribute("href")).path.strip("/") if found.count() else ""
+
+
+def of_site(folder: Path) -> None:
+    """Write PAGE-WIDTH-SCHEME.png: the first screens of the site's main pages."""
     with browser() as chromium:
         for page, width, scheme in itertools.product(SITE_PAGES, (1280, 400), ("light", "dark")):
-            view = {"width": width, "height": 1600 if width > 400 else 2400}
-            tab = chromium.new_page(viewport=view, color_scheme=scheme, reduced_motion="reduce")
-            tab.route("http://site/**", answer)
+            tab = site_tab(chromium, width, scheme)
             tab.goto(f"http://site/{page}.html", wait_until="networkidle")
             tab.screenshot(path=folder / f"{Path(page).name}-{width}-{scheme}.png")
 
