@@ -44,7 +44,10 @@ def markdown_table(rows: Sequence[Sequence[str]]) -> list[str]:
 
 def phases() -> list[str]:
     """Return the table of phases, and of those that may follow each."""
-    rows = [(f"`{each.name}`", ", ".join(f"`{to.name}`" for to in then)) for each, then in ALLOWED.items()]
+    rows = [
+        (f"`{each.name}`", ", ".join(f"`{to.name}`" for to in then))
+        for each, then in ALLOWED.items()
+    ]
     return markdown_table([("phase", "may be followed by"), *rows])
 
 

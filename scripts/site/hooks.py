@@ -50,8 +50,8 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 
 def on_page_content(content: str, page: Any, **_: Any) -> str:
-    """Return the page's HTML for screens of any width. Of a page of many headings, the navigation has
-    only the sections."""
+    """Return the page's HTML for screens of any width. Of a page of many headings, the navigation
+    has only the sections."""
     if len(page.present_anchor_ids) > _MANY:
         for section in (each for title in page.toc for each in title.children):
             section.children = []

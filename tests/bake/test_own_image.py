@@ -63,7 +63,9 @@ def test_it_says_what_happens(tmp_path: Path) -> None:
         assert line in log
     assert "(Pdb) [0]" in log
     # README shows lines of this page.
-    readme = (TREE / "README.md").read_text(encoding="utf-8").partition("tutorial/own-image.md)):")[2]
+    readme = (
+        (TREE / "README.md").read_text(encoding="utf-8").partition("tutorial/own-image.md)):")[2]
+    )
     assert set(readme.split("```")[1].splitlines()[1:]) <= set(text.splitlines())
     statuses = [line for line in done.stdout.splitlines() if line in {"0", "1"}]
     assert statuses == ["1", "1", "0", "0"]
