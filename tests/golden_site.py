@@ -125,6 +125,13 @@ def with_whole_flags(content: str) -> str:
     return re.sub(r"(?s)<code>.*?</code>", flags, content)
 
 
+def with_wrapped_logs(content: str) -> str:
+    """Return the HTML with blocks that show the toolkit's log as consoles, which wrap on a narrow
+    screen (docs/assets/site.css)."""
+    log = r'(?s)"language-text( highlight">(?=<pre>(?:(?!</pre>).)*?\[entrypoint))'
+    return re.sub(log, r'"language-console\1', content)
+
+
 def _source(path: str) -> str:
     """Return a page that shows a file, or each file of a folder."""
     top = TREE / path

@@ -55,7 +55,8 @@ def on_page_content(content: str, page: Any, **_: Any) -> str:
     if len(page.present_anchor_ids) > _MANY:
         for section in (each for title in page.toc for each in title.children):
             section.children = []
-    return golden_site.labelled(golden_site.with_whole_flags(content))
+    content = golden_site.with_wrapped_logs(golden_site.with_whole_flags(content))
+    return golden_site.labelled(content)
 
 
 def on_page_context(context: Any, page: Any, config: Any, nav: Any, **_: Any) -> Any:

@@ -44,6 +44,13 @@ def test_a_cell_has_the_head_of_its_column() -> None:
     )
 
 
+def test_a_block_of_the_log_wraps_and_another_does_not() -> None:
+    block = '<div class="language-text highlight"><pre><code>{}</code></pre></div>'
+    table, log = block.format("node  host"), block.format("[entrypoint] done")
+    wrapped = golden_site.with_wrapped_logs(table + log)
+    assert wrapped == table + log.replace("language-text", "language-console")
+
+
 def test_a_flag_in_code_stays_whole() -> None:
     code = '<code><span class="w"> </span>--log-prefix a-b -l [--all]</code>'
     whole = golden_site.with_whole_flags(f"{code} --not-code")
