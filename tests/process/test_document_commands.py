@@ -48,13 +48,13 @@ PAGES_FILES: dict[str, dict[str, str | None]] = {
             "hosts: [worker-0, worker-1]\nslots: 1\nsecret_file: secret\ncommand: [train.py]\n"
         )
     },
-    **dict.fromkeys(
-        ("docs/how-to/job-yaml.md", "docs/zh/job-yaml.md"),
-        {
+    **{
+        page: {
             "job.yaml": None,
             "run_mpi.sh": (TREE / "tests/samples/modelarts/run_mpi.sh").read_text(),
-        },
-    ),
+        }
+        for page in ("docs/how-to/job-yaml.md", "docs/zh/job-yaml.md")
+    },
 }
 JOB = "name: demo\nlauncher: torchrun\nslots: 8\ncommand: [train.py]\n"
 

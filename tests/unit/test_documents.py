@@ -67,6 +67,8 @@ def test_a_chinese_page_has_the_code_of_its_english_page(page: Path) -> None:
         assert [line for line in code(text) if line not in code(english)] == []
     else:
         assert code(text) == code(english)
+        rows = r"(?m)^(?:\||#+ )"
+        assert len(re.findall(rows, text)) == len(re.findall(rows, english))
     link = r"English \| \[简体中文\]\((\S+)\)"
     target = re.search(link, english)
     assert target, f"no link to {page}"
