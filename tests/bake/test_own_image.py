@@ -10,12 +10,11 @@ from pathlib import Path
 import pytest
 
 from tests import TREE
-from tests.bake.test_mounted import TOOLKIT
 from tests.command import captured
 from tests.containers import docker, skip_without
 
 PAGE = Path(f"{TREE}/docs/tutorial/own-image.md").read_text(encoding="utf-8")
-IMAGE = "entrypoint-bake-base:bookworm"
+IMAGE, TOOLKIT = "entrypoint-bake-base:bookworm", "entrypoint-toolkit:dev"
 
 
 @pytest.mark.slow
