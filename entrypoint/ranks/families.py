@@ -61,9 +61,8 @@ class Families:
             known = self._kept.get(pid)
             if pid in self.placeholders or (known is not None and not known.has_exited):
                 continue
-            if pid not in self._owners:
-                self._owners[pid] = self._owner(pid)
-            owner = self._owners[pid]
+            # unknown ones are asked again: while a process is in execve(2), its environ is empty
+            owner = self._owners[pid] = self._owners.get(pid) or self._owner(pid)
             while owner is not None and owner.has_left and owner.belongs_to is not None:
                 owner = owner.belongs_to
             if owner is kept and not proc.has_ended(pid):

@@ -4,6 +4,7 @@ changes the status, whatever the server or a hook does."""
 from __future__ import annotations
 
 import json
+import secrets
 import signal
 import ssl
 import subprocess
@@ -165,7 +166,7 @@ def test_no_server_changes_the_end(
 
 def test_a_stop_before_the_job_starts(bench: Bench, collector: Collector) -> None:
     hosts = split("--hosts a=127.0.0.1,b=127.0.0.9 --node-rank 0 -- true")
-    secret = {"ENTRYPOINT_SECRET": "5f0c2e9a71d84b36", "ENTRYPOINT_SSH_PORT": "auto"}
+    secret = {"ENTRYPOINT_SECRET": secrets.token_hex(), "ENTRYPOINT_SSH_PORT": "auto"}
     job = bench.popen([*RUN, *hosts], {"ENTRYPOINT_NOTIFY_URL": collector.url, **secret})
     until(lambda: "waiting for" in bench.err or job.poll() is not None, "the roll call")
     job.terminate()

@@ -19,6 +19,7 @@ from entrypoint.base.kept import KeptForm, OutputForm, RanksForm
 from entrypoint.base.values import replace
 from entrypoint.ranks import orders
 from entrypoint.ranks.keeping import KeeperProcess
+from entrypoint.system import proc
 from tests.process.bench import executable
 from tests.process.keeps import PLAIN, Keeper, Make
 from tests.waits import until
@@ -250,6 +251,16 @@ def test_what_stays_gets_term_then_the_grace_then_kill(tmp_path: Path, keeper: M
     assert kept.ended()[-2:] == ["end 0", "done 0"]
     assert sorted(notes.read_text().split()) == ["TERM", "saved"]
     assert time.monotonic() - begun >= 1.0, "half a second by themselves, then half a second"
+
+
+def test_what_stays_is_recognised_late(tmp_path: Path, keeper: Make) -> None:
+    """In execve(2) a process has no environment for a moment, which would say whose it is."""
+    kept = keeper()
+    late = f'echo $$ >{tmp_path}/pid; sleep 0.2; exec env ENTRYPOINT_KEPT="$0" sleep 600'
+    program = f"setsid env -i PATH=$PATH sh -c '{late}' $ENTRYPOINT_KEPT & until [ -s {tmp_path}/pid ]; do :; done"
+    kept.start("sh", "-c", program, form=replace(PLAIN, grace=5.0))
+    kept.ended()
+    assert proc.has_ended(int((tmp_path / "pid").read_text()))
 
 
 @pytest.mark.parametrize(

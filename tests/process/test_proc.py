@@ -107,7 +107,10 @@ def test_all_below_a_process_are_found(kernel: str, monkeypatch: pytest.MonkeyPa
 
 
 @in_loop
-async def test_a_keeper_that_somebody_has_suspended_goes_on() -> None:
+async def test_a_keeper_that_somebody_has_suspended_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(reaper.process, "adopt_orphans", lambda: None)  # those of other tests
     keeper = await asyncio.create_subprocess_exec("sleep", "600")
     watch = reaper.Reaper(keeper.pid)
     for _ in range(2):
