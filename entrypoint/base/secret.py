@@ -22,7 +22,7 @@ _DIFFERENT = 5  # of its bytes; sixteen random hexadecimal digits have fewer onc
 # others.
 _NAME = (
     r"secret|passw|passphrase|_pass(?![a-z])|_pwd|token(?!iz)|credential|authorization"
-    r"|(?:api|access|private|account|auth)[_-]?key|sshpass|notify[._]url"
+    r"|(?:api|access|private|account|auth)[_-]?key|sshpass|notify[._-]url"
     r"|(?<![a-z0-9])(?:aws_|cred(?![a-z])|creds)"
     # Names that end with these, such as OPENAI_KEY, GH_PAT, and `sig` in the URL of a storage.
     r"|(?:(?<=[a-z0-9][_-])key|(?<![a-z])(?:pass|pat|sk|jwt|auth|sig|signature))(?![\w.-])"

@@ -21,7 +21,7 @@ _SCHEMA = "job.schema.json"  # a file next to job.yaml: an editor needs no netwo
 
 def act(args: argparse.Namespace, log: Logger) -> int:
     """Write the file, and log what a start of several nodes lacks besides it. Returns 0."""
-    from entrypoint.base.errors import EntrypointError
+    from entrypoint.base.errors import EntrypointError, UsageError
     from entrypoint.base.model import File
     from entrypoint.base.text import json_document
     from entrypoint.cli.schema import schema
@@ -30,6 +30,8 @@ def act(args: argparse.Namespace, log: Logger) -> int:
     from entrypoint.system import keys
     from entrypoint.tools.adopt.init import document, head, not_written, settings
 
+    if os.path.basename(args.out) == _SCHEMA:
+        raise UsageError(f"EP110 --out: {_SCHEMA} is the schema's name", args.out, "--out job.yaml")
     # One file for all nodes: this machine needs no place among the hosts.
     if args.node_rank is None:
         args.node_rank = "0"

@@ -11,7 +11,7 @@ from entrypoint.base.values import replace
 from entrypoint.cli import inputs
 from entrypoint.cli.parser import PROGRAM, Command
 from entrypoint.output.log import Logger, answer
-from entrypoint.spec import JobSpec
+from entrypoint.spec import MAX_NODES, JobSpec
 
 _LIMIT = 10.0  # seconds; a launcher's script asks Python for the version of a package
 
@@ -69,7 +69,7 @@ def _of_no_node(spec: JobSpec) -> tuple[JobSpec, Facts]:
 
     spec = with_names(spec)
     most = int((spec.nodes or "1").rpartition(":")[2]) + spec.spares
-    hosts = spec.hosts or tuple(f"node-{rank}" for rank in range(most))
+    hosts = spec.hosts or tuple(f"node-{rank}" for rank in range(min(most, MAX_NODES + 1)))
     command = spec.command or ("PROGRAM",)
     spec = replace(spec, hosts=hosts, command=command, platform="local", node_rank=0)
     return spec, Facts({}, "", "/", 1000, "", "/")

@@ -69,11 +69,12 @@ def run(
     kind = f"{folder.stem} hook"
     try:
         entries = trusted_entries(folder)
-        if refused := next(filter(None, map(untrusted, entries)), ""):
-            raise OSError(0, refused)
-    except FileNotFoundError:
-        return
+        for entry in entries:
+            if refused := untrusted(entry):
+                raise OSError(0, refused, entry)
     except OSError as error:
+        if isinstance(error, FileNotFoundError) and not os.path.lexists(folder):
+            return
         hint = "let this user read it, and let only root or this user change it"
         detail = f"{error.filename or folder}: {error.strerror} | {hint}"
         yield Outcome(126, f"EP442 cannot use the {kind}s | {detail}")

@@ -3,6 +3,7 @@
 # Without `from __future__ import annotations`: table.py reads the annotations as values. They
 # contain a field's Rule, its flags, and the variables of other tools that set it if
 # `ENTRYPOINT_<FIELD>` does not.
+import contextlib
 import functools
 import re
 from collections.abc import Mapping
@@ -254,6 +255,20 @@ class NetcheckSpec:
         return 600 * self.seconds
 
 
+_URL = "URL such as https://collector/jobs"
+
+
+def _check_url(text: str) -> tuple[str, str] | None:
+    from urllib.parse import urlsplit  # slow to import, and most jobs have none
+
+    with contextlib.suppress(ValueError):  # of the host, or the port
+        parts = urlsplit(text)
+        is_http = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+        if is_http and re.fullmatch("[!-~]+", text):
+            return None
+    return f"a {_URL} is needed", "write scheme, host and path"
+
+
 @frozen
 class NotifySpec:
     """Notification at the end of the job.
@@ -263,9 +278,7 @@ class NotifySpec:
       at most and never changes the exit status. The URL counts as a secret.
     """
 
-    url: Annotated[
-        str | None, Rule("URL such as https://collector/jobs", pattern=r"https?://[!-~]+")
-    ] = None
+    url: Annotated[str | None, Rule(_URL, check=_check_url)] = field(default=None, repr=False)
 
 
 @frozen

@@ -19,7 +19,7 @@ from types import MappingProxyType
 from typing import Any
 
 from entrypoint.base import values
-from entrypoint.base.secret import Secret, hides, is_secret, weakness
+from entrypoint.base.secret import HIDDEN, Secret, hides, is_secret, weakness
 from entrypoint.base.text import brief, count, quoted
 from entrypoint.base.values import frozen
 from entrypoint.spec.former import FORMER, REMOVED, former_entries
@@ -155,8 +155,10 @@ def _leaves(
                 if prefix
                 else "write one `key: value` a line"
             )
+            has_secret = prefix and any(is_secret(prefix + name) for name in entries(section))
+            shown = HIDDEN if has_secret else item.shown
             report.add(
-                item.place, prefix[:-1], "a mapping of keys to values is needed", item.shown, hint
+                item.place, prefix[:-1], "a mapping of keys to values is needed", shown, hint
             )
         return
     kind = item.value.get("kind")

@@ -50,6 +50,11 @@ def test_the_page_has_every_name_with_its_signature(tmp_path: Path) -> None:
     assert [row.replace("\\|", "|") for row in rows] == [*signatures, "JobSpec", "EntrypointError"]
 
 
+def test_a_job_shows_no_secret(tmp_path: Path) -> None:
+    shown = python(tmp_path, "import entrypoint; print(entrypoint.load_spec('job.yaml'))")
+    assert ("slots=8" in shown, "To5en" in shown) == (True, False)
+
+
 def test_they_are_what_the_commands_print(tmp_path: Path) -> None:
     code = (
         "import json, entrypoint as e\n"

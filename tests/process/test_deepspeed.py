@@ -93,7 +93,8 @@ def test_the_status_is_that_of_the_process_that_failed(
 def test_after_a_failure_it_leaves_at_once_and_its_other_processes_to_the_entrypoint(
     tmp_path: Path,
 ) -> None:
-    process = start(tmp_path, '[ "$RANK" = 0 ] || exit 7; echo $$ >other; exec sleep 600')
+    fails = "{ until [ -s other ]; do sleep 0.02; done; exit 7; }"
+    process = start(tmp_path, f'[ "$RANK" = 0 ] || {fails}; echo $$ >other; exec sleep 600')
     try:
         assert process.wait() == 7
         os.kill(int((tmp_path / "other").read_text()), 0)  # it is there

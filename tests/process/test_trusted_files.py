@@ -149,7 +149,9 @@ def test_numbers_of_many_digits_are_refused(words: tuple[str, ...]) -> None:
 @pytest.mark.promise(
     "no start hook runs that somebody else may have written", control="the last row"
 )
-@pytest.mark.parametrize("whose", ["the folder", "the hook", "a folder for all", "ours"])
+@pytest.mark.parametrize(
+    "whose", ["the folder", "the hook", "a folder for all", "nobody's", "ours"]
+)
 def test_a_start_hook_of_another_user(
     whose: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -158,6 +160,8 @@ def test_a_start_hook_of_another_user(
         os.chown(hook if whose == "the hook" else hook.parent, OTHER, -1)
     elif whose == "a folder for all":
         hook.parent.chmod(0o777)
+    elif whose == "nobody's":  # a link that leads nowhere
+        (hook.parent / "20-gone").symlink_to("/gone")
     monkeypatch.setattr(hooks, "FOLDER", hook.parent)
     log = Logger()
     failed = next(
@@ -167,4 +171,4 @@ def test_a_start_hook_of_another_user(
     if whose != "ours":
         assert failed
         assert failed.status == 126
-        assert failed.reason.startswith(f"EP442 cannot use the start hooks | {hook.parent}: ")
+        assert failed.reason.startswith(f"EP442 cannot use the start hooks | {hook.parent}")

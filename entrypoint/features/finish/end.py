@@ -69,7 +69,10 @@ def post(url: str, result: Mapping[str, Any], log: Log) -> None:
 
 def host_of(url: str) -> str | None:
     """Return what may be shown of a URL."""
-    return urlsplit(url).hostname
+    try:
+        return urlsplit(url).hostname
+    except ValueError:
+        return "a wrong URL"
 
 
 def deliver(**request: Any) -> str:

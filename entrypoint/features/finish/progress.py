@@ -23,6 +23,7 @@ from entrypoint.job import events, messages
 
 VARIABLES = tuple(f"KUBEFLOW_TRAINER_SERVER_{name}" for name in ("URL", "CA_CERT", "TOKEN"))
 _PAUSE = 10.0  # seconds between two requests
+_LAST = 2.0  # seconds that the end of an attempt waits for one
 
 
 class TrainJobProgress:
@@ -33,6 +34,8 @@ class TrainJobProgress:
     _is_leader = False
     _thread: threading.Thread | None = None
     _why = ""  # the last request failed
+    _told: int | None = None  # the step of that request
+    _is_over = False  # a request may be killed with all else
 
     def __init__(self, observer: Observer, log: Log) -> None:
         self._observer = observer
@@ -46,6 +49,7 @@ class TrainJobProgress:
         """Forget the steps of an earlier attempt."""
         self._observer.begin(plan)
         self._steps.clear()
+        self._is_over = False
         self._is_leader = plan.topology.is_leader
 
     def saw(self, what: Any, now: float) -> None:
@@ -58,10 +62,27 @@ class TrainJobProgress:
         ):
             return
         self._steps |= {(what.node, rank): step for rank, step, _ in what.message.ranks}
-        is_busy = self._thread is not None and self._thread.is_alive()
-        if self._steps and now - self._sent >= _PAUSE and not is_busy:
+        if now - self._sent >= _PAUSE:
             self._sent = now
-            step = min(self._steps.values())
+            self._tell()
+
+    def close(self) -> None:
+        """Tell the last step."""
+        self._is_over = True
+        self._join()
+        self._tell()
+        self._join()
+        self._observer.close()
+
+    def _join(self) -> None:
+        if self._thread is not None:
+            self._thread.join(_LAST)
+
+    def _tell(self) -> None:
+        step = min(self._steps.values(), default=None)
+        is_busy = self._thread is not None and self._thread.is_alive()
+        if step != self._told and step is not None and not is_busy:
+            self._told = step
             self._thread = threading.Thread(target=self._send, args=(step,), daemon=True)
             self._thread.start()
 
@@ -72,7 +93,7 @@ class TrainJobProgress:
             "lastUpdatedTime": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         }
         why = deliver(url=url, body={"trainerStatus": status}, ca=ca, token=token)
-        if why and not self._why:
+        if why and not (self._why or self._is_over):
             hint = "the job continues; is this the TrainJob's own pod?"
             self._log(
                 f"warning: EP417 the TrainJob's progress was not delivered | {host_of(url)}: {why}"
