@@ -55,6 +55,14 @@ _YIELD = usual(
 # Open MPI 4 compresses the nodes' names by patterns that end at characters such as `_` and overrun
 # a buffer at long names (orte/mca/regx/fwd); since 4.0.2 it can also list them as they are.
 _LISTED = usual("OMPI_MCA_regx", "naive", "launcher mpirun", chosen_by=r"(OMPI_MCA_)?regx")
+# Open MPI 4 looks up each node's name a dozen times, to learn whether it is this host: minutes with
+# a name server that answers slowly or not at all, to which names with given addresses are unknown.
+_UNRESOLVED = usual(
+    "OMPI_MCA_if_base_do_not_resolve",
+    "1",
+    "addresses of the nodes",
+    chosen_by=r"(OMPI_MCA_)?if_base_do_not_resolve",
+)
 _LONGEST = 56  # characters before the first digit or dot of a name: more overrun PMIx's buffer, too
 
 # PyTorch's names for mpirun's variables; without them many scripts would run as jobs of a single
@@ -177,6 +185,7 @@ def _script(spec: JobSpec, topology: Topology, tagged: str) -> File:
 def _settings(spec: JobSpec, topology: Topology) -> EnvVars:
     """Return the script's variables, so that a flag wins over a variable of the container."""
     count_source = str(spec.source("mpi.np")) if spec.mpi.np else "slots of the roll call"
+    lists_names = _lists_names(topology.members.reports[0].mpi)
     return (
         EnvVar("ENTRYPOINT_RUN_DIR", topology.run_dir, str(spec.source("run_dir"))),
         EnvVar("OPENMPI_NP", str(_mpi.world_size(spec, topology)), count_source),
@@ -185,7 +194,8 @@ def _settings(spec: JobSpec, topology: Topology) -> EnvVars:
             _mpi.hostfile_path(spec, topology),
             str(spec.source("mpi.hostfile")),
         ),
-        *((_LISTED,) if _lists_names(topology.members.reports[0].mpi) else ()),
+        *((_LISTED,) if lists_names else ()),
+        *((_UNRESOLVED,) if lists_names and all(node.address for node in topology.nodes) else ()),
         *_settled(spec),
         *_interfaces(spec, topology),
     )
