@@ -9,7 +9,7 @@ from __future__ import annotations
 
 _AT_ONCE = 500  # peers that get their heartbeat at the same time: a hundredth of a second
 _BEATS = 5  # in one timeout: a node that is cut off is lost within six fifths of it
-_MANY = 5000  # nodes from which it is a third of that
+_MANY = 5000  # nodes from which a peer sends a third as often
 
 
 def interval(limit: float, nodes: int = 1) -> float:

@@ -12,7 +12,7 @@ from entrypoint.output.log import Logger
 COMMAND = Command(
     "write a first job.yaml, from flags and from what is in this folder",
     PROGRAM,
-    ("--out FILE  new file, with job.schema.json beside it, or - for stdout (default: job.yaml)",),
+    ("--out FILE  new file, with job.schema.json next to it, or - for stdout (default: job.yaml)",),
     defaults={"spec": None, "out": "job.yaml"},
 )
 

@@ -263,10 +263,9 @@ def _check_url(text: str) -> tuple[str, str] | None:
 
     with contextlib.suppress(ValueError):  # of the host, or the port
         parts = urlsplit(text)
-        is_http = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-        if is_http and re.fullmatch("[!-~]+", text):
+        if parts.hostname and parts.port != 0:
             return None
-    return f"a {_URL} is needed", "write scheme, host and path"
+    return f"a {_URL} is needed", 'write for example "https://collector/jobs"'
 
 
 @frozen
@@ -278,7 +277,9 @@ class NotifySpec:
       at most and never changes the exit status. The URL counts as a secret.
     """
 
-    url: Annotated[str | None, Rule(_URL, check=_check_url)] = field(default=None, repr=False)
+    url: Annotated[
+        str | None, Rule(_URL, check=_check_url, pattern="[hH][tT][tT][pP][sS]?://[!-~]+")
+    ] = field(default=None, repr=False)
 
 
 @frozen
