@@ -85,7 +85,9 @@ def heeds(pid: int, signum: int) -> bool:
 def test_the_status_is_that_of_the_process_that_failed(
     tmp_path: Path, failure: str, status: int
 ) -> None:
-    process = start(tmp_path, f'[ "$RANK" = 0 ] || {{ {failure}; }}')
+    # Not before the other is up, since the launcher waits for nobody after a failure.
+    both_are_up = "until grep -q ^0 started; do sleep 0.02; done"
+    process = start(tmp_path, f'[ "$RANK" = 0 ] || {{ {both_are_up}; {failure}; }}')
     assert (process.wait(), (tmp_path / "out").read_text()) == (status, "")
     assert sorted(line[0] for line in (tmp_path / "started").read_text().splitlines()) == ["0", "1"]
 
