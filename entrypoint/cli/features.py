@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from entrypoint import features
 from entrypoint.base.model import Facts, Inquiry, NodeReport, Outcome, Plan
+from entrypoint.base.values import replace
 from entrypoint.extensions import Extensions, Gate, Observer
 from entrypoint.output.log import Logger
 from entrypoint.spec import JobSpec
@@ -142,9 +143,11 @@ def after_failure(outcome: Outcome, spec: JobSpec, facts: Facts, plan: Plan, log
 
 
 def diagnosed(text: bytes, status: int | None, signal: str, log: Log) -> Cause:
-    """Return why a job failed, from its log."""
+    """Return why a job failed, from its log. What it quotes of that is without secrets."""
+    from entrypoint.base.secret import masked
     from entrypoint.features.explain import failures
     from entrypoint.system.causes import add_site
 
     add_site(log)
-    return failures.explained(failures.lines_of(text), status, signal)
+    cause = failures.explained(failures.lines_of(text), status, signal)
+    return replace(cause, says=masked(cause.says), lines=tuple(map(masked, cause.lines)))

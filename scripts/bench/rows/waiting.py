@@ -58,4 +58,4 @@ def _used(container: str) -> tuple[float, float, float]:
     return memory, shared, cpu
 
 
-ROW = Row("waiting", measure, 3, (Goal(_MEMORY, "value", 28), Goal(_CPU, "value", 0.05)))
+ROW = Row("waiting", measure, 3, (Goal(_SHARED, "value", 16), Goal(_CPU, "value", 0.03)))
