@@ -24,9 +24,10 @@ if False:  # only for type checkers: importing it is slow
     from entrypoint.ranks.below import Family
     from entrypoint.ranks.placeholder import Requests, Watch
 
-# seconds after the start until nested launchers are looked for, and at most between two looks
+# Seconds after the start until nested launchers are looked for, and at most between two looks: a
+# sixteenth of the rank's age.
 _FIRST_LOOK = 0.1
-_PAUSE = 1.0
+_PAUSE = 8.0
 _NESTED = 78
 _USER_SIGNALS = (10, 12)  # SIGUSR1 and SIGUSR2
 
@@ -97,6 +98,7 @@ class Kept:
     launched: Launched | None = None  # of a rank that a launcher has started
     requests: Requests | None = None
     next_look = NEVER  # for nested launchers
+    _begun = 0.0  # when it was first looked for them
 
     def __init__(
         self,
@@ -125,7 +127,8 @@ class Kept:
         """Look for nested launchers from now on, if none may run; `env` is its environment."""
         if self.form.nested.strip("0"):
             self._launchers = NestedLaunchers(self.pid, self.form.nested, env)
-            self.next_look = time.monotonic() + _FIRST_LOOK
+            self._begun = time.monotonic()
+            self.next_look = self._begun + _FIRST_LOOK
 
     def family(self) -> Family:
         """Return its processes besides its own, and what it has left running."""
@@ -200,7 +203,8 @@ class Kept:
         """Kill it if a launcher runs below it, and print why."""
         if now < self.next_look or self._launchers is None:
             return
-        self.next_look = (now // _PAUSE + 1) * _PAUSE  # at the same moment for all ranks
+        pause = min(max(1.0, (now - self._begun) // 16), _PAUSE)
+        self.next_look = (now // pause + 1) * pause  # at the same moment for all ranks
         if not self.is_nested and (name := self._launchers.found()):
             self.is_nested = True
             self.kill()

@@ -22,7 +22,7 @@ from entrypoint.system.proc import content, state, tree, variables
 if False:  # only for type checkers: importing it is slow
     from collections.abc import Mapping
 
-_loadavg = -1  # the file of that name, which is read once a second for each rank
+_loadavg = -1  # the file of that name, which each look of each rank reads
 
 
 class NestedLaunchers:
