@@ -20,7 +20,7 @@ from typing import Any
 
 from entrypoint.base import values
 from entrypoint.base.secret import HIDDEN, Secret, hides, is_secret, weakness
-from entrypoint.base.text import brief, count, quoted
+from entrypoint.base.text import brief, quoted
 from entrypoint.base.values import frozen
 from entrypoint.spec.former import FORMER, REMOVED, former_entries
 from entrypoint.spec.items import Item, Place, ProblemList
@@ -315,15 +315,6 @@ def _contradictions(
     chosen: Mapping[str, Any], items: Mapping[str, Item]
 ) -> Iterator[tuple[str, str, str, str]]:
     """Yield field, summary, detail and hint of values that contradict each other."""
-    rank = chosen.get("node_rank")
-    hosts = chosen.get("hosts")
-    if rank is not None and hosts and rank >= len(hosts):
-        yield (
-            "node_rank",
-            f"the last of {count(len(hosts), 'host')} is number {len(hosts) - 1}",
-            str(rank),
-            "count from 0, or add hosts",
-        )
     general = chosen.get("network.interface")
     mpi = chosen.get("mpi.interface")
     if general not in (None, "auto") and mpi not in (None, general):

@@ -21,6 +21,7 @@ SUM = (
     " os.write(1, b'sum %d\\n' % MPI.COMM_WORLD.allreduce(1 + MPI.COMM_WORLD.rank))"
 )
 TWO = {"MASTER_ADDR": "10.77.0.1", "NNODES": "2"}
+ASKED = {"ENTRYPOINT_HOSTS": "call-in=10.77.0.1", "ENTRYPOINT_NODE_RANK": "{}"}
 
 
 def start(
@@ -38,12 +39,12 @@ def start(
 
 
 @pytest.mark.promise("nodes that know the address of worker-0 alone find each other")
-@pytest.mark.parametrize("ranks", [{}, {0: "0", 1: "1"}], ids=["by names", "by index"])
-def test_nodes_call_in(cluster: Make, spaces: Spaces, ranks: dict[int, str]) -> None:
+@pytest.mark.parametrize("own", [{}, {"NODE_RANK": "{}"}, ASKED], ids=["by name", "index", "asked"])
+def test_nodes_call_in(cluster: Make, spaces: Spaces, own: dict[str, str]) -> None:
     job, places = cluster(2, slots=1), spaces(0)
     for rank in (1, 0):
-        index = {"NODE_RANK": ranks[rank]} if ranks else {}
-        start(job, places[rank], rank, sys.executable, "-c", SUM, **index)
+        env = {name: value.format(rank) for name, value in own.items()}
+        start(job, places[rank], rank, sys.executable, "-c", SUM, **env)
     assert job.ends() == {0: 0, 1: 0}, job.both()
     assert job.out(0) == "sum 3\n" * 2
     assert "all 2 nodes have called in; this is worker-1 (gpu-1)" in job.err(1)
