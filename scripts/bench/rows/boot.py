@@ -1,5 +1,5 @@
 """The whole boot, the first rank and the end, compared with bare mpirun, also with many ranks on a
-node; the boot compared with torchrun by hand; and a restart."""
+node; the boot compared with torchrun by hand; nodes that call in; and a restart."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from ..figures import Goal
 from ..table import Row, Table
 
 BARE = "bare mpirun"
+LIST = "with a list of hosts"
 HAND, STATIC = "torchrun by hand", "torchrun by hand, static"
 FIRST, END, LAST = "first rank", "end", "last node's end"
 _SCRIPT = "/bench/rank.py"
@@ -51,9 +52,10 @@ def _compare(table: Table, case: str, nodes: int, slots: int = 1) -> None:
 
 
 def _job(
-    table: Table, tree: Tree, nodes: int, network: str, slots: int = 1, launcher: str = "mpirun"
-) -> Job:
-    env = job_env(launcher, slots)
+    table: Table, tree: Tree, nodes: int, network: str, slots: int = 1, launcher: str = "mpirun",
+    **more: str,
+) -> Job:  # fmt: skip
+    env = job_env(launcher, slots, **more)
     words = (tree.image, nodes, network, "python3", _SCRIPT)
     return finish(table.engine, create_job(table.engine, *words, env=env))
 
@@ -73,6 +75,21 @@ def _ranks(out: str, nodes: int, slots: int = 1) -> list[float]:
     if seen != {f"node-{rank}": slots for rank in range(nodes)}:
         raise Failed(f"ranks were not where they belong: {dict(seen)}")
     return [float(at) for _, at in lines]
+
+
+def call_in(table: Table) -> None:
+    """2, 8 and 16 nodes that know worker-0's name alone, and the same with a list, in turn."""
+    for nodes in table.sizes(2, 8, 16):
+        network, units = table.engine.network(), {f"{nodes} nodes": "s"}
+        called = {"HOSTS": "call-in=node-0", "NODES": str(nodes)}
+        for _ in range(table.runs):
+            for way, more in ((LIST, {}), (table.trees[0].way, called)):
+                table.take(units, way, _boot, table, nodes, network, more)
+
+
+def _boot(table: Table, nodes: int, network: str, more: dict[str, str]) -> tuple[float, ...]:
+    job = _job(table, table.trees[0], nodes, network, 1, "mpirun", **more)
+    return _parts(job, nodes, 1)[:1]
 
 
 def torchrun(table: Table) -> None:
@@ -147,6 +164,10 @@ BOOT = Row(
         Goal(f"16 nodes: {END}", "value", 0.25),
     ),
     quick=5,
+)  # fmt: skip
+CALL_IN = Row(
+    "call-in", call_in, 7,
+    tuple(Goal(f"{nodes} nodes", "added", 0.2, LIST) for nodes in (2, 8, 16)),
 )  # fmt: skip
 TORCHRUN = Row(
     "torchrun", torchrun, 3,
