@@ -16,13 +16,14 @@ from entrypoint.spec import JobSpec
 from entrypoint.spec.rules import port_blocks
 from entrypoint.system import account, keys
 from entrypoint.system.files import RunDir
-from entrypoint.system.ports import holder, is_free
+from entrypoint.system.ports import holder, is_connection, is_free
 from entrypoint.system.sshd import Sshd
 from entrypoint.system.threads import rest
 
 # Seconds between two calls of a worker that nobody calls: in the first attempt, and after it, where
 # worker-0 may be a new one.
 _CALL_AGAIN = 10.0, 2.0
+_ENDS = 10  # seconds in which an outgoing connection that has sshd's port may end
 
 
 @dataclass
@@ -74,12 +75,16 @@ class Gateway:
         self.run_dir.write(config.name, config.text, config.mode)
         self._endpoint.open(self.run_dir)
         port = self.port(this)
-        if not is_free(port, this.address):
-            raise HostError(
-                f"EP433 port {port} is taken (ssh.port)",
-                f"by {holder(port, this.address)}",
-                f"end it, or set another port: {self.spec.setting('ssh.port')}",
-            )
+        waited = 0
+        while not is_free(port, this.address):
+            if waited == _ENDS or not is_connection(port, this.address):
+                raise HostError(
+                    f"EP433 port {port} is taken (ssh.port)",
+                    f"by {holder(port, this.address)}",
+                    f"end it, or set another port: {self.spec.setting('ssh.port')}",
+                )
+            await rest(1)
+            waited += 1
         self._sshd = await Sshd.start(
             self.facts,
             self.run_dir.path / "sshd_config",

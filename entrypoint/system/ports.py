@@ -6,7 +6,6 @@ import contextlib
 import errno
 import socket
 import sys
-from collections.abc import Collection, Iterator
 
 from entrypoint.base.errors import HostError
 from entrypoint.base.interfaces import ip
@@ -47,13 +46,23 @@ def _can_bind(family: int, host: str, port: int) -> bool:
 
 def holder(port: int, address: str | None = None) -> str:
     """Return who has a port that is not free, at any address or at one: `python (pid 123)`, `a
-    process of uid 0`, or `another process` if /proc does not show it."""
-    inodes = dict(_owners(port, _as_shown(address)))
+    process of uid 0`, or `another process` if /proc does not show it; `a connection of ...` if
+    nobody listens there."""
+    rows = _rows(port, address)
+    of = "a connection of " if rows and not _listeners(rows) else ""
+    inodes = {row[9]: row[7] for row in _listeners(rows) or rows}
     for inode in inodes:
         for pid, name, _ in proc.processes():
             if any(target == f"socket:[{inode}]" for _, target in proc.open_files(pid)):
-                return f"{name} (pid {pid})"
-    return next((f"a process of uid {uid}" for uid in inodes.values()), "another process")
+                return f"{of}{name} (pid {pid})"
+    return of + next((f"a process of uid {uid}" for uid in inodes.values()), "another process")
+
+
+def is_connection(port: int, address: str | None = None) -> bool:
+    """Return whether only connections have the port, which nobody listens on. The default of
+    `ssh.port` is one that Linux gives to outgoing ones, whose end makes it free."""
+    rows = _rows(port, address)
+    return bool(rows) and not _listeners(rows)
 
 
 def _as_shown(address: str | None) -> tuple[str, ...]:
@@ -65,10 +74,9 @@ def _as_shown(address: str | None) -> tuple[str, ...]:
     return shown, "0" * 8, "0" * 32
 
 
-def _owners(port: int, addresses: Collection[str]) -> Iterator[tuple[str, str]]:
-    """Yield the inode and the uid of each socket that listens on the port, or else has it for a
-    connection: the default of `ssh.port` is one that Linux gives to connections."""
-    found = []
+def _rows(port: int, address: str | None) -> list[list[str]]:
+    """Return the rows of /proc/net/tcp whose sockets have the port, and an owner."""
+    found, addresses = [], _as_shown(address)
     for table in ("tcp", "tcp6"):
         with contextlib.suppress(OSError), open(f"/proc/net/{table}") as lines:
             next(lines)
@@ -78,9 +86,11 @@ def _owners(port: int, addresses: Collection[str]) -> Iterator[tuple[str, str]]:
                 is_here = local in addresses or not addresses
                 if has_owner and is_here and int(number, 16) == port:
                     found.append(row)
-    listeners = [row for row in found if row[3] == _LISTENS]
-    for row in listeners or found:
-        yield row[9], row[7]
+    return found
+
+
+def _listeners(rows: list[list[str]]) -> list[list[str]]:
+    return [row for row in rows if row[3] == _LISTENS]
 
 
 def offer(

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.cluster import Cluster, Make
+from tests.waits import until
 
 pytestmark = pytest.mark.usefixtures("alone")  # they take the default ports of this machine
 
@@ -46,6 +47,18 @@ def test_a_port_of_sshd_that_is_taken_is_named_with_its_holder(cluster: Make) ->
         assert f"{words}{place} | {hint}" in job.err(node), job.both()
         assert node or words in job.err(1), job.both()
     assert job.survivors() == []
+
+
+def test_a_connection_that_has_sshds_port_is_waited_for(cluster: Make) -> None:
+    """The kernel gives ports such as 36666 to connections, which end."""
+    job = cluster(2, slots=1)
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.socket() as caller:
+        caller.bind(("127.0.0.3", job.port))
+        caller.connect(server.getsockname())
+        job.start_all("true", launcher="plain")
+        until(lambda: "nothing listens there yet" in job.err(0), "worker-1 has no sshd")
+        assert job.processes[1].poll() is None
+    assert job.ends() == {0: 0, 1: 0}, job.both()
 
 
 # What a program of each launcher does with its port: it listens there, and is the only one.

@@ -76,7 +76,7 @@ def test_a_port_of_a_connection_is_named_as_taken() -> None:
         caller.bind(("127.0.0.1", port))
         caller.connect(listener.getsockname())
         assert not ports.is_free(port)
-        assert ports.holder(port) == own_name()
+        assert ports.holder(port) == f"a connection of {own_name()}"
 
 
 def offered(spec: JobSpec, port: LaunchPort, shared: bool = False) -> NodeReport:

@@ -8,7 +8,7 @@ import shlex
 
 from tests.containers import docker
 
-from ..engine import OPTIONS, PORT, Tree, await_words, finish, job_env, settings
+from ..engine import OPTIONS, Tree, await_words, finish, job_env, settings
 from ..figures import Goal
 from ..table import Row, Table
 
@@ -19,10 +19,11 @@ _PASS = ("python", "-c", "pass")
 _MPIRUN = ("-np", "1", *shlex.split(OPTIONS), "-mca", "plm", "^rsh", *_PASS)
 _AS_IT_IS, _RANK = "passthrough", "one rank under mpirun"
 _LOOPS = 20
+_PORT = "6036"  # the kernel gives it to no connection, so that none to it meets itself
 # killed as soon as its sshd answers; a port that is closed costs it nothing
 _WORKER = f"""
   /usr/local/bin/image-entry --launcher mpirun -- true &
-  until read -r -t 5 </dev/tcp/$HOSTNAME/{PORT}; do read -r -t 0.002 <>/tmp/never; done
+  until read -r -t 5 </dev/tcp/$HOSTNAME/{_PORT}; do read -r -t 0.002 <>/tmp/never; done
   kill -9 $!
   wait $! || :  # it was killed
 """
@@ -53,7 +54,7 @@ def worker(table: Table) -> None:
     """CPU of worker-1 of 2 inside a container until its sshd answers, and the seconds of an empty
     Python."""
     cpu, answers = "a worker's start", "until its sshd answers"
-    env = {**settings(2, 1, secrets.token_hex(32)), "ENTRYPOINT_SSH_PORT": PORT}
+    env = {**settings(2, 1, secrets.token_hex(32)), "ENTRYPOINT_SSH_PORT": _PORT}
     set_up = "mkfifo /tmp/never; entrypoint --version"  # which fills caches
 
     def started(tree: Tree) -> Numbers:
