@@ -15,17 +15,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from entrypoint import __version__
-from entrypoint.base.errors import DeadlineError, EntrypointError, HostError, internal
+from entrypoint.base.errors import EntrypointError, HostError, internal
 from entrypoint.base.history import FIRST, History
 from entrypoint.base.model import Facts, Node, NodeReport, Outcome, Plan
 from entrypoint.base.phases import Phase
-from entrypoint.base.text import duration, signal_name
+from entrypoint.base.text import signal_name
 from entrypoint.base.values import frozen, replace
 from entrypoint.extensions import Extensions, Gate, LoopView
 from entrypoint.job import actions, events, messages
 from entrypoint.job.answer import node_info
 from entrypoint.job.driver import Driver
-from entrypoint.job.failure import reopens, stopped
+from entrypoint.job.failure import out_of_time, reopens, stopped
 from entrypoint.job.history import described
 from entrypoint.job.waits import KILL_MARGIN
 from entrypoint.job.worker import Worker
@@ -85,7 +85,6 @@ def execute(
     Raises EntrypointError when the job cannot start, StoppedBySignal when a signal stops it before
     that.
     """
-    signals.deadline = _deadline(spec, draft.topology.ends)
     _check_secret(spec, draft, log)
     failed, facts, draft = hooks.run_all(spec, facts, draft, signals, log)
     extensions.observer.begin(draft)
@@ -118,7 +117,7 @@ def execute(
         keeper.close()
 
 
-def _deadline(spec: JobSpec, ends: int) -> float:
+def deadline(spec: JobSpec, ends: int) -> float:
     """Return when the job is stopped (seconds of the monotonic clock); the platform `ends` it then
     (Unix time), if the spec asks for its limit."""
     limit = spec.timeouts.job or math.inf
@@ -303,10 +302,7 @@ class Loop:
     # -- events
 
     def _end_in_time(self) -> None:
-        limit = self._spec.timeouts.job
-        words = limit if isinstance(limit, str) else duration(limit or 0.0)
-        hint = "start it again to go on from its last checkpoint, or raise timeouts.job"
-        reason = DeadlineError("EP652 the job's deadline has passed", words, hint)
+        reason = out_of_time(self._spec.timeouts.job)
         if self.machine.outcome is None:
             self._log(f"{reason}; stopping the job")
         self._tell(events.Faulted(reason.outcome))

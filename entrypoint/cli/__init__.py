@@ -6,6 +6,7 @@ what it needs: tests/process/test_imports.py lists what none of them may import.
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]
 import gc
 import importlib
 import os
@@ -80,6 +81,8 @@ def script() -> None:
     # 40 ms.
     for unused in ("ssl", "invoke"):
         sys.modules.setdefault(unused, None)  # type: ignore[arg-type]
+    # A parent may ignore it: then nobody learns with which status a child has ended.
+    _signal.signal(_signal.SIGCHLD, _signal.SIG_DFL)
     gc.disable()  # a start makes no garbage, and a collection takes 10 ms; a node's loop enables it
     undo_launcher()
     os._exit(main())

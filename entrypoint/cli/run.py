@@ -74,8 +74,9 @@ def _boot(
     spec, topology = located(spec, facts)
     finish.about(spec, topology, signals)
     of_this_job = of_job(facts)  # mpirun answers while we import
-    from entrypoint.node import execute
+    from entrypoint.node import deadline, execute
 
+    signals.deadline = deadline(spec, topology.ends)
     facts = of_this_job()
     spec, topology = inputs.assembled(spec, facts, topology, signals, log)
     finish.about(spec, topology, signals)

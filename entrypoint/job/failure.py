@@ -11,9 +11,15 @@ from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 
 from entrypoint.base.cause import Cause
-from entrypoint.base.errors import CantCreateError, HostError, RetryError, message_parts
+from entrypoint.base.errors import (
+    CantCreateError,
+    DeadlineError,
+    HostError,
+    RetryError,
+    message_parts,
+)
 from entrypoint.base.model import Members, Node, Outcome, Topology
-from entrypoint.base.text import count, one_line, signal_name, spans
+from entrypoint.base.text import count, duration, one_line, signal_name, spans
 from entrypoint.base.values import dataclass, field, frozen, replace
 
 # When one rank fails, the launcher ends the others, and their ends may arrive first: seconds to
@@ -260,6 +266,13 @@ def _placed(reason: str, where: str) -> str:
     if hint:
         return f"{summary} | {detail} on {where} | {hint}"
     return f"{reason} on {where}"
+
+
+def out_of_time(limit: float | str | None) -> DeadlineError:
+    """Return the error of a job whose `timeouts.job` is over."""
+    words = limit if isinstance(limit, str) else duration(limit or 0.0)
+    hint = "start it again to go on from its last checkpoint, or raise timeouts.job"
+    return DeadlineError("EP652 the job's deadline has passed", words, hint)
 
 
 def everywhere(nodes: Sequence[Node], awaited: Sequence[int] | None) -> str:

@@ -37,7 +37,7 @@ def meeting(
     """
     asked = HostEntry.of(spec.hosts[0]) if spec.hosts else HostEntry("")
     is_asked = asked.name == CALL_IN
-    nodes = (spec.count or site.nodes) + spec.spares
+    nodes = spec.count + spec.spares if spec.count else site.nodes  # a platform counts all
     if not is_asked and (spec.hosts or site.hosts or spec.elastic or spec.roll_call == "none"):
         return None
     if spec.roll_call == "none":

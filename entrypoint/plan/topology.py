@@ -344,6 +344,7 @@ def _spares(spec: JobSpec, tasks: Sequence[str]) -> int:
     fixed = {
         f"nodes: {spec.elastic} already lets the job run on fewer": bool(spec.elastic),
         "parameter servers have nodes of their own": {*tasks} != {"worker"},
+        "mpi.hostfile names the nodes of the first attempt": bool(spec.mpi.hostfile),
     }
     if reason := next((reason for reason, holds in fixed.items() if holds), ""):
         raise no_spares(spec, reason)

@@ -15,6 +15,7 @@ from entrypoint.base.model import Facts, Outcome, Topology
 from entrypoint.base.text import count
 from entrypoint.base.values import replace
 from entrypoint.job import events
+from entrypoint.job.failure import out_of_time
 from entrypoint.job.messages import TAKEN, CalledIn, CallIn
 from entrypoint.job.waits import SURE
 from entrypoint.output.log import Callbacks, Logger
@@ -55,6 +56,9 @@ def assembled(
     async def answer() -> CalledIn:
         assembly = _Assembly(spec, facts, topology, log)
         signals.take(lambda signum, again: assembly.end(StoppedBySignal(signum).outcome))
+        asyncio.get_running_loop().call_at(
+            signals.deadline, lambda: assembly.end(out_of_time(spec.timeouts.job).outcome)
+        )
         return await assembly.run()
 
     with signals.held():

@@ -79,12 +79,14 @@ class Desk:
 
     def take(self, call: CallIn, session: Any) -> None:
         """A node calls. It is answered now, or once the list is complete."""
+        if call == self.own_call:
+            return
         place = Place(call.index, call.name, session.caller)
         if self.hosts:
             self._answer_late(place, session)
         elif (place.index or 0) >= len(self._topology.nodes):
             _end(session, self._beyond(place))
-        elif call != self.own_call:
+        else:
             self._enter(place, session)
 
     def _enter(self, place: Place, session: Any) -> None:
@@ -197,7 +199,7 @@ class Phone:
         for name, content in files.items():
             run_dir.write(name, content, 0o600)
         self._leader = leader
-        self._argv = (ssh, "-F", f"{run_dir.path}/{config.name}", leader.host)
+        self._argv = (ssh, "-F", f"{run_dir.path}/{config.name}", leader.host, codec.ATTEND)
         self._env = {**facts.env, **account.variables(facts, run_dir.path)}
 
     async def call(self, call: CallIn) -> CalledIn | Outcome | str:

@@ -250,9 +250,7 @@ class Caller:
                 f"no ssh login at {address}: Authentication timeout.", late=True
             ) from None
         attempt.step = f"the start of a session at {address}"
-        # Through sh, since a tmpfs on /tmp is usually mounted noexec. sshd's ForceCommand is the
-        # same command, unless the job configures its own client (ssh.client).
-        return await client.open_command('exec sh "$ENTRYPOINT_RUN_DIR/attend"', attempt.limit)
+        return await client.open_command(codec.ATTEND, attempt.limit)
 
     async def _ask(
         self,

@@ -21,6 +21,9 @@ Kinds = Mapping[str, type]
 TO_WORKER = 64 * 1024 * 1024  # bytes of one line, which may carry the spec's env
 TO_LEADER = 1024 * 1024  # bytes of one line, which may carry the last lines of a rank
 _BURST = 128 * 1024 * 1024  # bytes that a peer may send at once
+# What a login runs: through sh, since a tmpfs on /tmp is usually mounted noexec. It is also sshd's
+# ForceCommand, unless the job configures its own client (ssh.client).
+ATTEND = 'exec sh "$ENTRYPOINT_RUN_DIR/attend"'
 _RATE = 1024 * 1024  # bytes that a peer may send each second after that
 # bytes that each message counts for in addition to its length, since each one costs time
 _MESSAGE = 1000

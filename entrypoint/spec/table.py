@@ -68,7 +68,7 @@ def entries(section: Any) -> dict[str, Any]:
 
 def about(section: Any) -> tuple[str, dict[str, str]]:
     """Return the description of a section and of its fields by name, from its docstring."""
-    first, *lines = section.__doc__.splitlines()
+    first, *lines = (section.__doc__ or " ").splitlines()  # none with -OO
     indent = min((len(line) - len(line.lstrip()) for line in lines if line.strip()), default=0)
     # like inspect.cleandoc, whose import takes 7 ms
     text = "\n".join([first, *(line[indent:] for line in lines)])

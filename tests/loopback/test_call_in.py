@@ -39,7 +39,9 @@ def start(
 
 
 @pytest.mark.promise("nodes that know the address of worker-0 alone find each other")
-@pytest.mark.parametrize("own", [{}, {"NODE_RANK": "{}"}, ASKED], ids=["by name", "index", "asked"])
+@pytest.mark.parametrize(
+    "own", [{}, {"NODE_RANK": "{}"}, ASKED, {"ENTRYPOINT_SSH_CLIENT": "files"}]
+)
 def test_nodes_call_in(cluster: Make, spaces: Spaces, own: dict[str, str]) -> None:
     job, places = cluster(2, slots=1), spaces(0)
     for rank in (1, 0):
@@ -59,6 +61,11 @@ def test_nodes_call_in(cluster: Make, spaces: Spaces, own: dict[str, str]) -> No
         ({"ENTRYPOINT_SECRET": SECRET[::-1]}, {0: 69, 1: 77}, "EP503 worker-0 at 10.77.0.1 does"),
         ({"MASTER_ADDR": "10.77.0.9"}, {0: 69, 1: 69}, "EP501 worker-0 at 10.77.0.9 could not"),
         ({"MASTER_ADDR": "10.77.0.9", "NODE_RANK": "0"}, {0: 69, 1: 69}, "EP500 1 of 1 peers did"),
+        (
+            {"MASTER_ADDR": "10.77.0.9", "ENTRYPOINT_TIMEOUTS_JOB": "4"},
+            {0: 69, 1: 72},
+            "EP652 the job",
+        ),
         ({"ENTRYPOINT_SECRET": ""}, {0: 69, 1: 78}, "EP300 no secret configured (required for 2"),
     ],
 )

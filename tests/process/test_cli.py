@@ -228,7 +228,7 @@ def test_a_plan_on_a_machine_that_is_none_of_the_nodes(cwd: Path) -> None:
     assert "this is the plan of worker-0; --node-rank 1 shows that of worker-1" in done.stderr
     assert "run would end: EP202 node index unknown" in done.stderr
     done = entrypoint(cwd, "plan", *words, "--node-rank", "2", "--launcher", "plain", "--", "true")
-    assert (done.returncode, done.stdout) == (65, "")
+    assert (done.returncode, done.stdout) == (78, "")
 
 
 @pytest.mark.parametrize("command", ["run", "plan"])

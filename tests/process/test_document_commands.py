@@ -76,7 +76,7 @@ def workplace(tmp_path: Path, page: str) -> Path:
     """A folder as a reader of that page has it."""
     here = tmp_path / "tree"
     for name in split(
-        "entrypoint make docker apptainer kubectl curl jq sbatch scancel openssl pip"
+        "entrypoint make docker apptainer kubectl curl jq sbatch scancel openssl pip pytest"
     ):
         stand_in(tmp_path / "bin", name)
     (tmp_path / "venv/bin").mkdir(parents=True)

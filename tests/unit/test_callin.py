@@ -76,6 +76,10 @@ def test_nodes_call_in_only_before_a_roll_call() -> None:
 def test_a_target_that_knows_its_nodes_names_them() -> None:
     text = "hosts: call-in=w0\nspares: 1\n"
     assert with_names(load(f"{text}nodes: 2", "j", {}, {})).hosts == ("node-0", "node-1", "node-2")
+    counted = locate(
+        load("spares: 1", "j", {}, {}), facts({**ENV, "NNODES": "4"}, hostname="gpu-0")
+    )
+    assert len(counted.nodes) == 4, "a platform counts the spares, too"
     with pytest.raises(ConfigError, match=r"EP201 .* the number of nodes is not known"):
         with_names(load(text, "j", {}, {}))
 

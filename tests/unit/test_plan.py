@@ -15,7 +15,7 @@ from entrypoint.base.model import Device, EnvVar, Interface, Members, NodeReport
 from entrypoint.base.render import TEMPLATES
 from entrypoint.base.values import replace
 from entrypoint.cli.plan_text import plan_json, plan_text
-from entrypoint.node import _deadline
+from entrypoint.node import deadline
 from entrypoint.plan import env_of_ranks, environment, form_of, locate, rendered, warnings
 from entrypoint.plan import settle as make_plan
 from entrypoint.spec import JobSpec, Override, load
@@ -694,8 +694,8 @@ def test_the_scheduler_s_limit_is_the_job_s_deadline() -> None:
     asked = load("timeouts: {job: scheduler}", "job.yaml", {}, {})
     ends = locate(asked, facts(env=limited)).ends
     assert ends == 1795871290
-    assert _deadline(asked, ends) < float("inf")
-    assert _deadline(JobSpec(), ends) == float("inf"), "nobody has asked for it"
+    assert deadline(asked, ends) < float("inf")
+    assert deadline(JobSpec(), ends) == float("inf"), "nobody has asked for it"
 
 
 def test_a_plan_shows_each_program_with_its_label_and_log_and_no_text_of_a_secret_file() -> None:
@@ -724,6 +724,7 @@ def test_a_plan_shows_each_program_with_its_label_and_log_and_no_text_of_a_secre
         ("hosts: [a]\nspares: 1", "spares is 1, with 1 host | name the spares in hosts, too, after the nodes"),
         ("hosts: [a, b, c]\nspares: 1\nnodes: 1:3\nlauncher: torchrun", "nodes: 1:3 already lets"),
         ("hosts: [a, b, c]\nspares: 1\ntensorflow: {ps: 1}\nlauncher: tensorflow", "parameter servers have nodes of their own"),
+        ("hosts: [a, b, c]\nspares: 1\nmpi: {hostfile: /h}", "mpi.hostfile names the nodes of"),
         ("hosts: [a, b, c]\nspares: 1\nlauncher: ascend", "ascend takes each node's ranks from a rank table"),
     ],
 )  # fmt: skip

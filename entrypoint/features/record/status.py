@@ -53,7 +53,7 @@ class Starting(Silent):
     def __init__(self, run_dir: object) -> None:
         super().__init__(
             "EP033 a boot has begun here and has no state yet",
-            f"it reads its spec, or its start hooks run; or it is not at {run_dir}",
+            f"it reads its spec, waits for calls, or its hooks run; or it is not at {run_dir}",
             "ask again, or give --run-dir",
         )
 

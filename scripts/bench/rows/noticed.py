@@ -16,7 +16,6 @@ from pathlib import Path
 
 from entrypoint.spec import JobSpec
 from tests.cluster import Cluster
-from tests.simulation import world
 from tests.simulation.schedule import Fault, Schedule
 from tests.waits import until
 
@@ -159,6 +158,8 @@ def _false_losses(hours: int) -> tuple[float]:
 def _losses(given: tuple[int, float]) -> int:
     """Simulate an hour of a job whose nodes stop for so long again and again; return how many
     ended otherwise than with 0, with the default heartbeat and slow messages."""
+    from tests.simulation import world  # which needs every feature
+
     seed, pause = given
     source, hour = random.Random(seed), 3600.0
     vars(world)["HEARTBEAT"] = JobSpec().timeouts.heartbeat
