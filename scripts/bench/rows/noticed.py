@@ -16,7 +16,6 @@ from pathlib import Path
 
 from entrypoint.spec import JobSpec
 from tests.cluster import Cluster
-from tests.simulation.schedule import Fault, Schedule
 from tests.waits import until
 
 from ..engine import HERE, Failed, Tree, below, tail
@@ -158,7 +157,9 @@ def _false_losses(hours: int) -> tuple[float]:
 def _losses(given: tuple[int, float]) -> int:
     """Simulate an hour of a job whose nodes stop for so long again and again; return how many
     ended otherwise than with 0, with the default heartbeat and slow messages."""
-    from tests.simulation import world  # which needs every feature
+    # they need every feature
+    from tests.simulation import world
+    from tests.simulation.schedule import Fault, Schedule
 
     seed, pause = given
     source, hour = random.Random(seed), 3600.0
