@@ -89,7 +89,8 @@ def test_it_writes_into_the_run_directory_alone(image: str) -> None:
         run_dir = "/tmp/entrypoint-1000-36666"
         ranks = {f"{run_dir}-ranks{name}" for name in ("", "/0", "/1")}
         assert left <= {"/tmp", f"{run_dir}-state.json", *ranks}
-    done = run(image, "true", options=("--read-only", "-e", "ENTRYPOINT_SLOTS=2"))
+    elsewhere = ("-e", "ENTRYPOINT_RUN_DIR=/opt/run", "-e", "ENTRYPOINT_SLOTS=2")
+    done = run(image, "true", options=("--read-only", *elsewhere))
     assert done.status == 73
     assert "set ENTRYPOINT_RUN_DIR to a writable place" in done.err
 
