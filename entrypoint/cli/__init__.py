@@ -81,7 +81,8 @@ def script() -> None:
     # 40 ms.
     for unused in ("ssl", "invoke"):
         sys.modules.setdefault(unused, None)  # type: ignore[arg-type]
-    # A parent may ignore it: then nobody learns with which status a child has ended.
+    # A parent may ignore it: then nobody learns with which status a child has ended. `signal`,
+    # which type checkers know, makes enums of all names as it is imported.
     _signal.signal(_signal.SIGCHLD, _signal.SIG_DFL)
     gc.disable()  # a start makes no garbage, and a collection takes 10 ms; a node's loop enables it
     undo_launcher()

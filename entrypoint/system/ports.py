@@ -48,9 +48,8 @@ def holder(port: int, address: str | None = None) -> str:
     """Return who has a port that is not free, at any address or at one: `python (pid 123)`, `a
     process of uid 0`, or `another process` if /proc does not show it; `a connection of ...` if
     nobody listens there."""
-    rows = _rows(port, address)
-    of = "a connection of " if rows and not _listeners(rows) else ""
-    inodes = {row[9]: row[7] for row in _listeners(rows) or rows}
+    inodes, are_connections = _owners(port, address)
+    of = "a connection of " if are_connections else ""
     for inode in inodes:
         for pid, name, _ in proc.processes():
             if any(target == f"socket:[{inode}]" for _, target in proc.open_files(pid)):
@@ -61,8 +60,7 @@ def holder(port: int, address: str | None = None) -> str:
 def is_connection(port: int, address: str | None = None) -> bool:
     """Return whether only connections have the port, which nobody listens on. The default of
     `ssh.port` is one that Linux gives to outgoing ones, whose end makes it free."""
-    rows = _rows(port, address)
-    return bool(rows) and not _listeners(rows)
+    return _owners(port, address)[1]
 
 
 def _as_shown(address: str | None) -> tuple[str, ...]:
@@ -74,8 +72,9 @@ def _as_shown(address: str | None) -> tuple[str, ...]:
     return shown, "0" * 8, "0" * 32
 
 
-def _rows(port: int, address: str | None) -> list[list[str]]:
-    """Return the rows of /proc/net/tcp whose sockets have the port, and an owner."""
+def _owners(port: int, address: str | None) -> tuple[dict[str, str], bool]:
+    """Return the inodes of the sockets that listen on the port, or else have it for a connection,
+    with their uids; and whether they are connections."""
     found, addresses = [], _as_shown(address)
     for table in ("tcp", "tcp6"):
         with contextlib.suppress(OSError), open(f"/proc/net/{table}") as lines:
@@ -86,11 +85,9 @@ def _rows(port: int, address: str | None) -> list[list[str]]:
                 is_here = local in addresses or not addresses
                 if has_owner and is_here and int(number, 16) == port:
                     found.append(row)
-    return found
-
-
-def _listeners(rows: list[list[str]]) -> list[list[str]]:
-    return [row for row in rows if row[3] == _LISTENS]
+    listeners = [row for row in found if row[3] == _LISTENS]
+    owners = {row[9]: row[7] for row in listeners or found}
+    return owners, bool(found) and not listeners
 
 
 def offer(

@@ -124,8 +124,7 @@ def test_a_stopped_job_says_whether_it_has_saved(cluster: Make, saves: str) -> N
     env = {"ENTRYPOINT_RESTARTS_PROGRESS": str(out), "OUT": str(out), "SAVES": saves}
     job.start_all("sh", "-c", f"[ $NODE = 1 ] && exec sleep 600; {SAVES}", env=env)
     up(job, 1)
-    # Before that, mpirun sends what it has started SIGTERM, too.
-    until(lambda: "2 ranks on 2 nodes" in job.err(0), "all ranks")
+    until(lambda: "2 ranks on 2 nodes" in job.err(0), "all: before, mpirun sends SIGTERM, too")
     job.signal(0, signal.SIGTERM)
     assert job.ends() == {0: 143, 1: 143}, job.both()
     nothing = "EP653 nothing was finished in .* within the grace of 600s | there is no checkpoint |"
