@@ -10,12 +10,12 @@ import gc
 import math
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from entrypoint import __version__
-from entrypoint.base.errors import EntrypointError, HostError, internal
+from entrypoint.base.errors import EntrypointError, HostError, outcome_of
 from entrypoint.base.history import FIRST, History
 from entrypoint.base.model import Facts, Node, NodeReport, Outcome, Plan
 from entrypoint.base.phases import Phase
@@ -74,6 +74,7 @@ class AttemptInputs:
     team: Team | None = None  # of the leader of a job with spares, after the first attempt
     leader_lost: float = -math.inf  # when (monotonic seconds) a worker lost its leader in silence
     desk: Desk | None = None  # of worker-0, if the nodes call in
+    gateway: Gateway | None = None  # that the attempt before has left open
 
 
 def execute(
@@ -112,7 +113,7 @@ def execute(
     try:
         history, desk = draft.topology.history, Desk.of(draft.topology)
         attempt = AttemptInputs(spec, facts, draft, gate, keeper, not_ready, history, desk=desk)
-        return _attempts(attempt, signals, log, extensions)
+        return asyncio.run(_attempts(attempt, signals, log, extensions))
     finally:
         keeper.close()
 
@@ -144,13 +145,13 @@ def _check_secret(spec: JobSpec, draft: Plan, log: Logger) -> None:
             log(f"warning: {words}")
 
 
-def _attempts(
+async def _attempts(
     attempt: AttemptInputs, signals: Signals, log: Logger, extensions: Extensions
 ) -> Outcome:
     """Return the outcome of the last attempt."""
     leads_others = attempt.plan.mode == "coordinated" and attempt.plan.leads
     while True:
-        outcome, machine = asyncio.run(boot(attempt, signals, log, extensions))
+        outcome, machine, gateway = await boot(attempt, signals, log, extensions)
         if not outcome.again:
             return outcome
         assert machine is not None  # only a machine decides so
@@ -158,6 +159,8 @@ def _attempts(
         number = f"{history.number - 1} of {history.earlier + history.attempts(restarts.most)}"
         over = f"attempt {number} is over{described(history, restarts)}: {outcome.reason}"
         if signals.stopped and not leads_others:
+            if gateway:
+                await _close(gateway)
             return stopped("this node", signals.stopped, over)
         # A stop that came too late for this attempt stops the next one, whose sessions tell the
         # other nodes.
@@ -168,26 +171,32 @@ def _attempts(
         if machine.state.has_started and plan.inquiry:
             plan = replace(plan, inquiry=replace(plan.inquiry, is_over=True))
         lost = machine.state.leader_lost
-        attempt = replace(attempt, history=history, plan=plan, team=team, leader_lost=lost)
+        attempt = replace(
+            attempt, history=history, plan=plan, team=team, leader_lost=lost, gateway=gateway
+        )
         log.attempt = history.number
         extensions.observer.begin(attempt.plan)
 
 
 async def boot(
     attempt: AttemptInputs, signals: Signals, log: Logger, extensions: Extensions
-) -> tuple[Outcome, Leader | Worker | None]:
-    """Return one attempt's outcome, and the machine that ended with it: the leader's count may be
-    ahead of ours.
+) -> tuple[Outcome, Leader | Worker | None, Gateway | None]:
+    """Return one attempt's outcome; the machine that ended with it: the leader's count may be ahead
+    of ours; and the gateway, if another attempt follows.
 
     A node whose run directory takes no files is opened in another place, to tell the other nodes.
     """
+    planned = attempt.plan
     while True:
         try:
-            loop = Loop(attempt, signals, log, extensions)
+            loop = await _loop(attempt, signals, log, extensions)
+            stays = False
             try:
-                return await loop.run(signals), loop.machine
+                outcome = await loop.run(signals)
+                stays = outcome.again and attempt.plan is planned and loop.gateway.is_open
             finally:
-                await loop.close()
+                await loop.close(stays)
+            return outcome, loop.machine, loop.gateway if stays else None
         except EntrypointError as error:
             coordinated = attempt.plan.mode == "coordinated" and reopens(
                 attempt.not_ready, error.outcome
@@ -196,9 +205,31 @@ async def boot(
                 checks.elsewhere(attempt.spec, attempt.facts, attempt.plan) if coordinated else None
             )
             if plan is None:
-                return attempt.not_ready or error.outcome, None
-            attempt = replace(attempt, plan=plan, not_ready=error.outcome)
+                return attempt.not_ready or error.outcome, None, None
+            attempt = replace(attempt, plan=plan, not_ready=error.outcome, gateway=None)
             log(f"{error.outcome.reason}; the roll call tells the other nodes")
+
+
+async def _loop(
+    attempt: AttemptInputs, signals: Signals, log: Logger, extensions: Extensions
+) -> Loop:
+    """Return the loop of an attempt. Raises EntrypointError if its run directory takes no
+    files."""
+    spec, facts, topology = attempt.spec, attempt.facts, attempt.plan.topology
+    gateway = attempt.gateway or Gateway(
+        spec, facts, topology, RunDir(topology.run_dir), log, attempt.desk
+    )
+    try:
+        return Loop(attempt, gateway, signals, log, extensions)
+    except EntrypointError:
+        await _close(gateway)
+        raise
+
+
+async def _close(gateway: Gateway) -> None:
+    gateway.stop()
+    await gateway.ended()
+    gateway.run_dir.close()
 
 
 def _machine(attempt: AttemptInputs) -> Leader | Worker:
@@ -208,6 +239,13 @@ def _machine(attempt: AttemptInputs) -> Leader | Worker:
     from entrypoint.job.leader import Leader
 
     return Leader(attempt.spec, attempt.facts, attempt.plan, attempt.history, attempt.team)
+
+
+def _agents(draft: Plan, run_dir: RunDir, tell: Callable[[Any], None]) -> Agents:
+    """Return what answers mpirun's agents, if it has some."""
+    nodes = draft.topology.nodes if draft.launch.ranks.agents else ()
+    hosts = {node.host: node.rank for node in nodes}
+    return Agents(run_dir, hosts, lambda rank, command: tell(events.DaemonWanted(rank, command)))
 
 
 def _hello(spec: JobSpec, draft: Plan) -> messages.Hello:
@@ -230,13 +268,19 @@ class Loop:
     """One attempt on this node: the machine, and the parts that perform its actions and send it
     events."""
 
-    _calls: Any = None  # the leader's Caller, once this node is open for logins
     _waiting: Waiting | None = None
+    _alarm: asyncio.TimerHandle | None = None  # of the job's deadline
     _writing: asyncio.Task[None] | None = None  # of files into the log folder
 
     def __init__(
-        self, attempt: AttemptInputs, signals: Signals, log: Logger, extensions: Extensions
+        self,
+        attempt: AttemptInputs,
+        gateway: Gateway,
+        signals: Signals,
+        log: Logger,
+        extensions: Extensions,
     ) -> None:
+        """Raises EntrypointError if the run directory takes no files."""
         spec, facts, draft = attempt.spec, attempt.facts, attempt.plan
         self._spec = spec
         self._facts = facts
@@ -253,27 +297,17 @@ class Loop:
             self.machine, self._observer.saw, self._perform, self._failed, loop
         )
         self._tell = driver.tell
-        self._run_dir = RunDir(self._topology.run_dir)
-        try:
-            callbacks = Callbacks(log, driver.here, self._background)
-            places = self._run_dir, attempt.keeper
-            self._programs = Programs(spec, facts, draft, places, callbacks, self._tell)
-            self._stack_requests = StackRequests(self._run_dir, self._stacks_wanted)
-        except EntrypointError:
-            self._run_dir.close()
-            raise
+        self.gateway = gateway
+        self._run_dir = gateway.run_dir
+        gateway.serve(draft, self._tell, self._busy_with)
+        callbacks = Callbacks(log, driver.here, self._background)
+        places = self._run_dir, attempt.keeper
+        self._programs = Programs(spec, facts, draft, places, callbacks, self._tell)
+        self._stack_requests = StackRequests(self._run_dir, self._stacks_wanted)
         self._callbacks = Callbacks(log, self._tell, self._background)
-        self._gateway = Gateway(
-            spec, facts, draft, self._run_dir, self._callbacks, self._busy_with, attempt.desk
-        )
         self._respondent = Respondent(facts, draft, self._programs.env, callbacks)
         self._admission = attempt.gate.admission(draft, self._callbacks)
-        nodes = self._topology.nodes if draft.launch.ranks.agents else ()
-        self._agents = Agents(
-            self._run_dir,
-            {node.host: node.rank for node in nodes},
-            lambda rank, command: self._tell(events.DaemonWanted(rank, command)),
-        )
+        self._agents = _agents(draft, self._run_dir, self._tell)
         signals.take(
             driver.signalled,
             lambda signum: driver.here(messages.Signal(signal_name(signum))),
@@ -290,7 +324,9 @@ class Loop:
         else:
             # The leader's deadline comes first, unless a worker started long before it.
             later = 0.0 if self._topology.is_leader else KILL_MARGIN
-            asyncio.get_running_loop().call_at(signals.deadline + later, self._end_in_time)
+            self._alarm = asyncio.get_running_loop().call_at(
+                signals.deadline + later, self._end_in_time
+            )
         outcome: Outcome = await self._driver.over
         return outcome
 
@@ -309,9 +345,8 @@ class Loop:
 
     def _failed(self, error: Exception) -> None:
         """An error ends the job with its message; an unknown one is an internal error."""
-        outcome = error.outcome if isinstance(error, EntrypointError) else internal(error)
         # what was known before may be the cause
-        self._tell(events.Faulted(self._not_ready or outcome))
+        self._tell(events.Faulted(self._not_ready or outcome_of(error)))
 
     def _internal_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         self._failed(context.get("exception") or RuntimeError(context["message"]))
@@ -340,22 +375,16 @@ class Loop:
         for rank in action.nodes:
             self._background(self._resolve(self._topology.nodes[rank]))
 
-    def _call(self, action: actions.Call) -> None:
-        self._calls.call(self._topology.nodes[action.node])
-
     def _stop_calling(self, action: actions.StopCalling) -> None:
-        if self._calls:
-            self._calls.stop()
+        if self.gateway.calls:
+            self.gateway.calls.stop()
         if self._waiting:
             self._waiting.close()
 
     def _send(self, action: actions.Send) -> None:
         message = action.message
         if action.node != self._topology.me:
-            if self._calls:
-                self._calls.send(action.node, message)
-            else:
-                self._gateway.send(message)
+            self.gateway.send(message, action.node)
             return
         if isinstance(message, messages.Question):
             self._respondent.ask(message)
@@ -394,12 +423,12 @@ class Loop:
         """Open the gateway, and on the leader prepare the calls."""
         keys = job_keys.load(self._spec, self._topology)
         try:
-            await self._gateway.open(keys)
+            await self.gateway.open(keys)
         except HostError as error:
             if not self._topology.is_leader:  # nobody can call this node
                 raise
             self._not_ready = self._not_ready or error.outcome
-        port = self._gateway.port(self._topology.this)
+        port = self.gateway.port(self._topology.this)
         report = self._draft.members.reports[self._topology.me]
         not_ready = self._why_not_ready()
         report = self._admission.report(replace(report, not_ready=not_ready, ssh_port=port))
@@ -408,12 +437,14 @@ class Loop:
             from entrypoint.session.calls import Caller
 
             topology, question = self._topology, _hello(self._spec, self._draft)
-            self._calls = Caller(topology.nodes, topology.user, keys, question, self._callbacks)
+            calls = self.gateway.calls or Caller(topology.nodes, topology.user, keys)
+            calls.begin_attempt(question, self._callbacks)
+            self.gateway.call_by(calls)
             report = self._offer_ports(report, question.leader)
-            self._gateway.know(self._calls)
         elif self._topology.call_in:
-            self._background(self._gateway.call_in_again())
+            self._background(self.gateway.call_in_again())
         self._tell(events.EndpointReady(report))
+        self.gateway.begin_attempt()
 
     def _offer_ports(self, report: NodeReport, leader: str) -> NodeReport:
         """Return the report with the ports that the launcher's programs can have here."""
@@ -482,26 +513,33 @@ class Loop:
         await self._programs.ranks.programs.gone()
         self._tell(events.LaunchersGone())
 
-    async def close(self) -> None:
-        """Nothing of ours outlives us: processes, socket, files."""
+    async def close(self, stays: bool) -> None:
+        """Nothing of ours outlives us: processes, socket, files. But the gateway `stays` open for
+        another attempt."""
         if self._waiting:
             self._waiting.close()
+        if self._alarm:
+            self._alarm.cancel()
         if self._writing is not None:
             await asyncio.wait({self._writing}, timeout=_WRITE_LIMIT)
         self._background.cancel()
         # The sessions of a job that has succeeded end with this process: the ends of the workers'
         # containers take time that worker-0's own end would wait for.
         outcome = self.machine.outcome
-        if self._calls is not None and (outcome is None or outcome.status):
-            self._calls.close_all()
-        self._gateway.stop()
+        kept: Set[int] = set()
+        if stays:
+            kept = self.gateway.end_attempt(self.machine.state.is_released)
+        else:
+            self.gateway.stop(ends_calls=outcome is None or bool(outcome.status))
         self._stack_requests.close()
         await self._respondent.close()
-        await self._programs.close()
-        await self._gateway.ended()
+        await self._programs.close(kept)
+        if not stays:
+            await self.gateway.ended()
         self._observer.close()
         self._agents.close()
-        self._run_dir.close()
+        if not stays:
+            self._run_dir.close()
 
 
 _ACTIONS: Mapping[type, Callable[[Loop, Any], object]] = {
@@ -511,13 +549,13 @@ _ACTIONS: Mapping[type, Callable[[Loop, Any], object]] = {
     actions.ShowWaiting: Loop._show_waiting,
     actions.OpenEndpoint: lambda loop, action: loop._background(loop._open_endpoint()),
     actions.Resolve: Loop._resolve_names,
-    actions.Call: Loop._call,
-    actions.CloseSession: lambda loop, action: loop._calls.close(action.node),
+    actions.Call: lambda loop, action: loop.gateway.call(action.node),
+    actions.CloseSession: lambda loop, action: loop.gateway.end_session(action.node),
     actions.StopCalling: Loop._stop_calling,
     actions.Send: Loop._send,
-    actions.Answer: lambda loop, action: loop._gateway.send(action.message),
+    actions.Answer: lambda loop, action: loop.gateway.send(action.message),
     actions.AnswerRollCall: Loop._answer_roll_call,
-    actions.ReportPhases: lambda loop, action: loop._gateway.send(
+    actions.ReportPhases: lambda loop, action: loop.gateway.send(
         loop._observer.phases(time.monotonic())
     ),
     actions.Prepare: lambda loop, action: loop._admission.hold(lambda: loop._prepare(action)),

@@ -84,6 +84,11 @@ def internal(error: Exception) -> Outcome:
     return Outcome(EXIT_SOFTWARE, reason)
 
 
+def outcome_of(error: Exception) -> Outcome:
+    """Return the outcome with which an error ends the job."""
+    return error.outcome if isinstance(error, EntrypointError) else internal(error)
+
+
 class UsageError(EntrypointError):
     status = 64
 

@@ -101,7 +101,7 @@ def _ask(
     keeper = KeeperProcess()
     try:
         attempt = AttemptInputs(spec, facts, plan, Nothing(), keeper, unusable)
-        outcome, machine = asyncio.run(boot(attempt, signals, log, features))
+        outcome, machine, _ = asyncio.run(boot(attempt, signals, log, features))
     finally:
         keeper.close()
     return outcome, machine.state.answer if machine else ""

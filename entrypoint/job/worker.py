@@ -64,7 +64,7 @@ class Worker(Machine):
         Before the start the same leader may, which has the token of this node, and any where that
         one is gone. Nobody takes a running job's node: it must first end, with what it runs."""
         self._scheduler.now = now
-        if self._takes_part():
+        if self._takes_part() or self.outcome is not None:
             return messages.RUNS if self.state.has_started else messages.TAKEN
         if not self._contact.is_there(self._scheduler.now):
             return ""

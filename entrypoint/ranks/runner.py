@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from typing import Any
 
 from entrypoint.base.history import History
@@ -272,10 +272,10 @@ class Programs:
         hint = "the job continues, and what it prints there is lost"
         self._log(f"warning: EP627 nobody reads stdout any more | {detail} | {hint}")
 
-    async def close(self) -> None:
-        """End all processes of the job on this node."""
+    async def close(self, spared: Set[int]) -> None:
+        """End all processes of the job on this node but the keeper and these."""
         asyncio.get_running_loop().remove_reader(1)
-        await self._stop.close()
+        await self._stop.close(spared)
 
 
 def _entries(env: Mapping[str, str]) -> tuple[bytes, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from typing import TYPE_CHECKING
 
 from entrypoint.job import messages
@@ -55,13 +56,13 @@ class NodeStop:
         self._watcher.tell_steps(of_all=True)
         self._callbacks.tell(messages.Stopped(saved if may_save else None))
 
-    async def close(self) -> None:
-        """End all processes of the job on this node."""
+    async def close(self, spared: Set[int]) -> None:
+        """End all processes of the job on this node but the keeper and these."""
         if lost := await self._ranks.keeping.end(_UNREAD):
             self._ranks.log_lost(lost)
         if killed := self._ranks.limits.unreported_kill():
             self._callbacks.log(f"warning: EP601 {killed}")
-        if remaining := await children.end_all(_GONE, self._ranks.keeping.pid):
+        if remaining := await children.end_all(_GONE, {self._ranks.keeping.pid, *spared}):
             summary = f"EP616 killed programs have not ended after {_GONE:g}s, with what they hold"
             self._callbacks.log(
                 f"{summary} | {'; '.join(remaining)} | find out what the kernel waits for"

@@ -18,7 +18,7 @@ from entrypoint.job import events
 from entrypoint.job.failure import out_of_time
 from entrypoint.job.messages import TAKEN, CalledIn, CallIn
 from entrypoint.job.waits import SURE
-from entrypoint.output.log import Callbacks, Logger
+from entrypoint.output.log import Logger
 from entrypoint.output.progress import Waiting
 from entrypoint.plan import located, settle
 from entrypoint.session.callin import Desk, Phone
@@ -162,10 +162,8 @@ class _Assembly:
         desk.changed = self._show
         desk.changed(0)
         draft = settle(self._spec, self._facts, topology)
-        callbacks = Callbacks(self._log, self._tell, self._background)
-        gateway = Gateway(
-            self._spec, self._facts, draft, run_dir, callbacks, lambda first: TAKEN, desk
-        )
+        gateway = Gateway(self._spec, self._facts, topology, run_dir, self._log, desk)
+        gateway.serve(draft, self._tell, lambda first: TAKEN)
         try:
             await gateway.open(keys)
             if phone:

@@ -2,7 +2,8 @@
 
 The session is the readiness check (it proves name, port, key and host key for mpirun's own login),
 the exchange of facts, the heartbeat and the release. Sessions are opened in parallel, each tried
-again until the deadline.
+again until the deadline. A worker that has said goodbye is asked again in its session: a login is
+most of what a roll call costs.
 """
 
 from __future__ import annotations
@@ -76,28 +77,35 @@ class Caller:
         nodes: tuple[Node, ...],
         user: str,
         keys: Keys,
-        question: messages.Hello,
-        callbacks: Callbacks,
     ) -> None:
         self._nodes = nodes
         self._user = user
         self._key = paramiko.Ed25519Key.from_private_key(io.StringIO(keys.client_private.decode()))
         self._hosts = _KnownHosts(keys.known_hosts)
-        # the node, its address and its token are filled in for each call
+        self._tokens: defaultdict[int, str] = defaultdict(lambda: os.urandom(16).hex())
+        self._sessions: dict[int, Session] = {}
+        self._kept: dict[int, Session] = {}  # of the attempt before, in which workers are asked
+        self._packed: tuple[Any, bytes] = None, b""  # the last message, as it was sent
+
+    def begin_attempt(self, question: messages.Hello, callbacks: Callbacks) -> None:
+        """Call with this question. The node, its address and its token are filled in for each
+        call."""
         self._question = question
         self._short = replace(question, hosts=(), digest=codec.digest(question.hosts))
         self._tell = callbacks.tell
         self._log = callbacks.log
         self._background = callbacks.background
         self._logins = asyncio.Semaphore(_LOGINS)
-        self._tokens: defaultdict[int, str] = defaultdict(lambda: os.urandom(16).hex())
         self._patience: dict[int, int] = {}  # node -> factor of the limits of its next attempt
         self._calls: dict[int, asyncio.Task[None]] = {}
         self._begun: dict[int, float] = {}  # node -> when it was first called, or last answered
         # node -> when its name first had an address, since it was called
         self._named: dict[int, float] = {}
-        self._sessions: dict[int, Session] = {}
-        self._packed: tuple[Any, bytes] = None, b""  # the last message, as it was sent
+
+    def end_attempt(self) -> None:
+        """Keep the sessions of the workers that have said goodbye, and end all others."""
+        self._kept = {rank: session for rank, session in self._sessions.items() if session.rest()}
+        self._sessions.clear()
 
     def call(self, node: Node) -> None:
         """Call a worker until it answers. A worker has one call or one session: what there was
@@ -131,7 +139,7 @@ class Caller:
 
     def close_all(self) -> None:
         """End all sessions."""
-        for session in self._sessions.values():
+        for session in (*self._sessions.values(), *self._kept.values()):
             session.end()
         gc.unfreeze()
 
@@ -139,55 +147,65 @@ class Caller:
         if node.rank in self._begun:  # it has answered before
             await self._pause(node)
         self._begun.setdefault(node.rank, time.monotonic())
+        kept = self._kept.pop(node.rank, None)
 
         while True:
             present = self.located(node)
             try:
-                addresses = await resolve(
-                    present.where,
-                    present.ssh_port,
-                    lambda reason: self._tell(events.Unreachable(node.rank, reason)),
-                    len(self._nodes),
-                )
+                addresses = [] if kept else await self._addresses(present)
                 self._named.setdefault(node.rank, time.monotonic())
-                session = await self._login(present, addresses)
+                session = await self._login(present, addresses, kept)
             except AttemptFailed as error:
-                reason, named = one_line(str(error)), self._named[node.rank]
-                self._tell(
-                    events.Unreachable(node.rank, reason, error.refused, named, error.is_ours)
-                )
-                await self._pause(node)
+                if not kept:  # else it was frozen, or is another container by now
+                    reason, named = one_line(str(error)), self._named[node.rank]
+                    self._tell(
+                        events.Unreachable(node.rank, reason, error.refused, named, error.is_ours)
+                    )
+                    await self._pause(node)
+                kept = None
             except ConfigError as error:
                 self._tell(events.Rejected(node.rank, error.summary, error.detail, error.hint))
                 return
             else:
-                self._begun[node.rank] = time.monotonic()
-                del self._calls[node.rank]
-                self._sessions[node.rank] = session
-                # They stay, and no collection needs to look at them: with thousands of sessions
-                # that would take an eighth of the roll call.
-                if len(self._sessions) % _FROZEN == 0:
-                    gc.collect()
-                    gc.freeze()
-                self._tell(
-                    events.Answered(
-                        node.rank, session.report, session.client.local, self._named[node.rank]
-                    )
-                )
-                session.listen(self._tell, self._log)
+                self._listen(session)
                 return
+
+    async def _addresses(self, node: Node) -> list[Address]:
+        """Return the addresses of a node, once its name has some."""
+        return await resolve(
+            node.where,
+            node.ssh_port,
+            lambda reason: self._tell(events.Unreachable(node.rank, reason)),
+            len(self._nodes),
+        )
+
+    def _listen(self, session: Session) -> None:
+        """A worker has answered in this session."""
+        rank = session.node.rank
+        self._begun[rank] = time.monotonic()
+        del self._calls[rank]
+        self._sessions[rank] = session
+        # They stay, and no collection needs to look at them: with thousands of sessions that would
+        # take an eighth of the roll call.
+        if len(self._sessions) % _FROZEN == 0:
+            gc.collect()
+            gc.freeze()
+        self._tell(events.Answered(rank, session.report, session.client.local, self._named[rank]))
+        session.listen(self._tell, self._log)
 
     async def _pause(self, node: Node) -> None:
         """Wait before the next attempt: no event announces that a peer has started."""
         await rest(pause(self._begun[node.rank], len(self._nodes)))
 
-    async def _login(self, node: Node, addresses: list[Address]) -> Session:
-        """Return the session that one attempt opens, within its deadline. Raises AttemptFailed or
-        ConfigError."""
+    async def _login(
+        self, node: Node, addresses: list[Address], kept: Session | None = None
+    ) -> Session:
+        """Return the session that one attempt opens, or `kept`, in which it has asked, within its
+        deadline. Raises AttemptFailed or ConfigError."""
         patience = self._patience.get(node.rank, 1)
         attempt = _Attempt(_STEP * patience)
         await self._logins.acquire()
-        work = asyncio.create_task(self._attempt(attempt, node, addresses))
+        work = asyncio.create_task(self._attempt(attempt, node, addresses, kept))
         self._background(self._take_turn(attempt, work))
         limit = _ATTEMPT * patience
         try:
@@ -216,14 +234,17 @@ class Caller:
             await asyncio.wait({work}, timeout=_TURN)
         self._logins.release()
 
-    async def _attempt(self, attempt: _Attempt, node: Node, addresses: list[Address]) -> Session:
-        """Log in once: connect, prove both keys, start the endpoint, send the question."""
+    async def _attempt(
+        self, attempt: _Attempt, node: Node, addresses: list[Address], kept: Session | None
+    ) -> Session:
+        """Log in once, unless a session is kept: connect, prove both keys, start the endpoint. Send
+        the question."""
         connection = client = None
         try:
-            connection = await connect(addresses)
-            client = attempt.client = Transport(connection)
+            connection = kept.connection if kept else await connect(addresses)
+            client = attempt.client = kept.client if kept else Transport(connection)
             attempt.address = connection.getpeername()[0]
-            channel = await self._open(attempt, node, client)
+            channel = kept.channel if kept else await self._open(attempt, node, client)
             attempt.step = f"the answer of {attempt.address}"
             return await self._ask(attempt, node, connection, client, channel)
         except BaseException as error:
@@ -284,7 +305,7 @@ class Caller:
         report = node_report(
             node.rank, answer, connection.getpeername()[:2], middle, round_trip(connection)
         )
-        return Session(node, client, channel, report, intake, early)
+        return Session(node, connection, client, channel, report, intake, early)
 
 
 class _KnownHosts:

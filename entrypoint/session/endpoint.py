@@ -14,7 +14,7 @@ import shlex
 import signal
 import stat
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Set
 from io import FileIO
 from typing import Any
 
@@ -38,6 +38,7 @@ _LOGGED = 20  # rejected sessions in the log
 # delays this node's other work by so little.
 _ANNOUNCED = 256
 _DIGITS = 7  # of the kernel's largest process id, 4194304
+FILES = "attend", "attend.sessions", "attend.end"  # in the run directory
 _WORDS = 40  # characters in it of what a caller says
 
 # A pipe that is opened for both directions does not block if the entrypoint is gone: `read` returns
@@ -126,7 +127,7 @@ class Endpoint:
                         self._session = session
                         taken = True
                     if self._session is session:
-                        self.on_message(message)
+                        self._hear(session, message)
         except Invalid as error:
             session.reason = f"it sent an invalid message: {error}"
         except OSError:  # it ended before it was opened
@@ -137,7 +138,43 @@ class Endpoint:
                 self.desk.leave(session)
         if self._session is session:
             self._session = None
-            self.on_lost(session.reason)
+            if not session.is_over:
+                self.on_lost(session.reason)
+
+    def _hear(self, session: _Session, message: Any) -> None:
+        """Pass a message on. A leader's next hello begins the next attempt, and so ends this one;
+        what else comes between two attempts is of neither."""
+        if isinstance(message, messages.Hello):
+            if session.is_greeted and not session.is_over:
+                session.is_over = True
+                self.on_lost("")
+            if session.is_over and self.busy(message):  # with the attempt that is over
+                session.next_hello = message
+                return
+            session.is_greeted = True
+            session.is_over = False
+        if not session.is_over:
+            self.on_message(message)
+
+    def end_attempt(self, keeps: bool) -> None:
+        """This node's attempt is over. `keeps`: its leader may begin the next one in this
+        session."""
+        if self._session is not None:
+            self._session.is_over = True
+            if not keeps:
+                self._session.close()
+                self._session = None
+
+    def begin_attempt(self) -> None:
+        """Another attempt can answer its leader."""
+        session = self._session
+        if session is not None and session.next_hello is not None:
+            hello, session.next_hello = session.next_hello, None
+            self._hear(session, hello)
+
+    def processes(self, sshd: int) -> Set[int]:
+        """Return the processes of the leader's session, and sshd above them."""
+        return {sshd} if self._session is None else proc.line_of(self._session.pid, sshd)
 
     def _with_hosts(self, message: Any) -> Any:
         """Return a message, with this node's hosts if it has their digest; None if it has
@@ -159,8 +196,8 @@ class Endpoint:
             self.log(words)
 
     def send(self, message: Any) -> None:
-        """Send a message to the leader; without a session it is dropped."""
-        if self._session is not None:
+        """Send a message to the leader; without a session of this attempt it is dropped."""
+        if self._session is not None and not self._session.is_over:
             self._session.send(codec.pack(message))
 
     @property
@@ -181,9 +218,12 @@ class _Session:
     _source: asyncio.ReadTransport | None = None
     _sink: asyncio.WriteTransport | None = None
     reason = "its session ended"  # if nothing else ends it
+    is_greeted = False  # whether a leader has begun an attempt in it
+    is_over = False  # whether that attempt is over
+    next_hello: messages.Hello | None = None  # with which it has begun another one
 
     def __init__(self, pid: int) -> None:
-        self._pid = pid
+        self.pid = pid
         self.reader = asyncio.StreamReader()  # of what the leader sends
 
     async def open(self) -> None:
@@ -201,11 +241,11 @@ class _Session:
     def _opened(self, number: int, flags: int) -> FileIO:
         """Return a new open file of the pipe: non-blocking, while the process's own still
         blocks."""
-        path = f"/proc/{self._pid}/fd/{number}"
+        path = f"/proc/{self.pid}/fd/{number}"
         file = FileIO(os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC))
         if not stat.S_ISFIFO(os.fstat(file.fileno()).st_mode):
             file.close()
-            raise OSError(f"file {number} of process {self._pid} is no pipe")
+            raise OSError(f"file {number} of process {self.pid} is no pipe")
         return file
 
     def send(self, data: bytes) -> None:
@@ -223,7 +263,7 @@ class _Session:
     def caller(self) -> str:
         """The address from which the session came, as sshd tells its programs."""
         with contextlib.suppress(OSError, LookupError):
-            variables = proc.variables(proc.content(self._pid, "environ"))
+            variables = proc.variables(proc.content(self.pid, "environ"))
             address, _, _ = variables[b"SSH_CONNECTION"].partition(b" ")
             return one_line(address.decode(errors="replace"), _WORDS)
         return "an unknown address"
@@ -235,5 +275,5 @@ class _Session:
                 transport.close()
         with contextlib.suppress(OSError):  # the process has ended
             # The same pipe proves that the id was not reused by another process.
-            if os.stat(f"/proc/{self._pid}/fd/{_FROM}").st_ino == self._pipe:
-                os.kill(self._pid, signal.SIGKILL)
+            if os.stat(f"/proc/{self.pid}/fd/{_FROM}").st_ino == self._pipe:
+                os.kill(self.pid, signal.SIGKILL)

@@ -1,24 +1,28 @@
-"""The way into this node for the others of its job: the job's keys, the control endpoint, sshd."""
+"""The way into this node for the others of its job: the job's keys, the control endpoint, sshd; and
+the leader's sessions on the others. They stay for all attempts of this node."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Set
+from typing import TYPE_CHECKING, Any
 
-from entrypoint.base.errors import HostError
+from entrypoint.base.errors import HostError, outcome_of
 from entrypoint.base.model import Facts, Node, Outcome, Plan, Topology, of_task
-from entrypoint.base.values import dataclass, replace
+from entrypoint.base.text import Log
+from entrypoint.base.values import replace
 from entrypoint.job import events, messages
-from entrypoint.output.log import Callbacks
 from entrypoint.session.callin import Desk, Phone
-from entrypoint.session.endpoint import Endpoint
+from entrypoint.session.endpoint import FILES, Endpoint
 from entrypoint.spec import JobSpec
 from entrypoint.spec.rules import port_blocks
 from entrypoint.system import account, keys
 from entrypoint.system.files import RunDir
 from entrypoint.system.ports import holder, is_connection, is_free
 from entrypoint.system.sshd import Sshd
-from entrypoint.system.threads import rest
+from entrypoint.system.threads import Background, rest
+
+if TYPE_CHECKING:
+    from entrypoint.session.calls import Caller  # slow to import, and workers need no ssh client
 
 # Seconds between two calls of a worker that nobody calls: in the first attempt, and after it, where
 # worker-0 may be a new one.
@@ -26,53 +30,69 @@ _CALL_AGAIN = 10.0, 2.0
 _ENDS = 10  # seconds in which an outgoing connection that has sshd's port may end
 
 
-@dataclass
 class Gateway:
-    """Lets the leader and MPI daemons of this job into the node, and nobody else.
+    """Lets the leader and MPI daemons of this job into the node, and nobody else."""
 
-    `busy` and `desk` are as in Endpoint. Events go to the callback `tell`.
-    """
-
-    spec: JobSpec
-    facts: Facts
-    draft: Plan
-    run_dir: RunDir
-    callbacks: Callbacks
-    busy: Callable[[Any], str]
-    desk: Desk | None = None
+    calls: Caller | None = None  # of the leader, once its node is open
+    _files: frozenset[str] = frozenset()  # those in the run directory that stay
     _sshd: Sshd | None = None
     # of `ssh.port: auto`, once the keys are there
     _seed = ""
 
-    def __post_init__(self) -> None:
-        self._topology = self.draft.topology
-        self._tell = self.callbacks.tell
+    def __init__(
+        self,
+        spec: JobSpec,
+        facts: Facts,
+        topology: Topology,
+        run_dir: RunDir,
+        log: Log,
+        desk: Desk | None,
+    ) -> None:
+        """`desk`: as in Endpoint."""
+        self.spec = spec
+        self.facts = facts
+        self.run_dir = run_dir
+        self.desk = desk
+        self._background = Background(lambda error: self._tell(events.Faulted(outcome_of(error))))
         self._endpoint = Endpoint(
             self._on_message,
             self._on_lost,
-            self.busy,
-            self._topology.hosts,
-            self.callbacks.log,
-            self.callbacks.background,
-            self.desk,
+            lambda first: self._busy(first),
+            topology.hosts,
+            log,
+            self._background,
+            desk,
         )
 
+    def serve(self, draft: Plan, tell: Callable[[Any], None], busy: Callable[[Any], str]) -> None:
+        """Serve an attempt: `tell` takes its events, `busy` is as in Endpoint. Raises
+        CantCreateError if the run directory takes no files."""
+        self._draft = draft
+        self._topology = draft.topology
+        self._tell = tell
+        self._busy = busy
+        if self._files:  # there was an attempt before
+            self.run_dir.renew(self._files)
+
     async def open(self, own: keys.Keys) -> None:
-        """Write the keys, open the control endpoint and start sshd.
+        """Write the keys, open the control endpoint and start sshd, unless it is open.
 
         Raises EntrypointError if one of them is not possible here.
         """
+        if self._sshd is not None:
+            self._tell(events.KeysReady())
+            return
         self._seed = seed(own, self._topology)
         this = self._topology.this
-        planned = {file.name: file for file in self.draft.files}
-        for name, content in own.files().items():
-            if name in planned:
-                self.run_dir.write(name, content, 0o600)
-        for name, content in account.files(self.facts).items():
+        planned = {file.name: file for file in self._draft.files}
+        files = {name: text for name, text in own.files().items() if name in planned}
+        files |= account.files(self.facts)
+        for name, content in files.items():
             self.run_dir.write(name, content, 0o600)
         self._tell(events.KeysReady())
         config = planned["sshd_config"]
         self.run_dir.write(config.name, config.text, config.mode)
+        self._files = frozenset((*files, config.name, *FILES))
         self._endpoint.open(self.run_dir)
         port = self.port(this)
         waited = 0
@@ -91,10 +111,9 @@ class Gateway:
             port,
             this.address,
             self._on_sshd_line,
-            is_proven=self._topology.history.attempt > 1 or bool(self.desk and self.desk.hosts),
         )
         self._endpoint.listen(self._sshd.process.pid)
-        self.callbacks.background(
+        self._background(
             self._sshd.watch(lambda why: self._tell(events.Faulted(Outcome(HostError.status, why))))
         )
 
@@ -103,9 +122,10 @@ class Gateway:
         node = self.desk.located(node) if self.desk else node
         return replace(node, ssh_port=self.port(node))
 
-    def know(self, calls: Any) -> None:
+    def call_by(self, calls: Caller) -> None:
         """Nodes that call in again are answered by who of them is here, and called where they
         are."""
+        self.calls = calls
         calls.located = self.located
         if self.desk:
             self.desk.is_here = calls.has_session
@@ -129,13 +149,49 @@ class Gateway:
         """Return the port of a node's sshd, once this node is open."""
         return ssh_port(self.spec.network.ports, node, self._seed)
 
-    def send(self, message: Any) -> None:
-        """Send a message to the leader that has called this node."""
-        self._endpoint.send(message)
+    def call(self, rank: int) -> None:
+        """Call a node, as its leader."""
+        assert self.calls
+        self.calls.call(self._topology.nodes[rank])
 
-    def stop(self) -> None:
-        """Let nobody in any more."""
+    def end_session(self, rank: int) -> None:
+        """End the session with a node that was called."""
+        assert self.calls
+        self.calls.close(rank)
+
+    def send(self, message: Any, rank: int = 0) -> None:
+        """Send a message to a node that was called, or to the leader that has called this one."""
+        if rank:
+            assert self.calls
+            self.calls.send(rank, message)
+        else:
+            self._endpoint.send(message)
+
+    def begin_attempt(self) -> None:
+        """This attempt can answer its leader, which may have called."""
+        self._endpoint.begin_attempt()
+
+    def end_attempt(self, is_released: bool) -> Set[int]:
+        """An attempt is over that another one follows, in the sessions of those that know it.
+        `is_released`: this node does. Return the processes that stay."""
+        assert self._sshd is not None
+        self._endpoint.end_attempt(is_released and not self._topology.is_leader)
+        if self.calls:
+            self.calls.end_attempt()
+        return self._endpoint.processes(self._sshd.process.pid)
+
+    @property
+    def is_open(self) -> bool:
+        """Return whether sshd runs."""
+        return self._sshd is not None and self._sshd.process.returncode is None
+
+    def stop(self, ends_calls: bool = True) -> None:
+        """Let nobody in any more. Without `ends_calls`, sessions on other nodes end with this
+        process."""
+        if self.calls and ends_calls:
+            self.calls.close_all()
         self._endpoint.close()
+        self._background.cancel()
         if self._sshd is not None:
             self._sshd.stop()
 

@@ -3,6 +3,7 @@ event loop."""
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Callable
 from typing import Any
@@ -14,6 +15,7 @@ from entrypoint.base.text import Log, one_line
 from entrypoint.base.values import dataclass
 from entrypoint.base.wire import Invalid
 from entrypoint.job import events
+from entrypoint.job.messages import Goodbye
 from entrypoint.session import codec
 from entrypoint.session.transport import Transport
 
@@ -25,6 +27,7 @@ class Session:
     """The session of one worker that answered. Its messages and its end are reported as events."""
 
     node: Node
+    connection: socket.socket
     client: Transport
     channel: paramiko.Channel
     report: NodeReport
@@ -32,6 +35,7 @@ class Session:
     early: list[Any]  # messages that came with the answer
     _shown: bool = False  # whether its stderr was logged
     _has_ended: bool = False
+    _is_over: bool = False  # whether its worker has said goodbye
 
     def listen(self, tell: Callable[[Any], None], log: Log) -> None:
         """Begin to report the worker's messages, unless `end` was called. Must be called in the
@@ -46,6 +50,7 @@ class Session:
     def _report(self, arrived: list[Any]) -> None:
         for message in arrived:
             if not self._has_ended:  # a message before may have ended it
+                self._is_over |= isinstance(message, Goodbye)
                 self._tell(events.MessageReceived(self.node.rank, message))
 
     def _read(self) -> None:
@@ -99,9 +104,20 @@ class Session:
 
     def end(self) -> None:
         """End the session. Nothing is reported of it from now on."""
+        self._fall_silent()
+        self.client.close()
+
+    def rest(self) -> bool:
+        """Return whether the worker can be asked again in this session: it has said goodbye. Else
+        end it. Nothing is reported of it from now on."""
+        self._fall_silent()
+        if not self._is_over:
+            self.client.close()
+        return self._is_over
+
+    def _fall_silent(self) -> None:
         self._has_ended = True
         self.client.changed = lambda: None
-        self.client.close()
 
     def _lose(self, reason: str) -> None:
         """Report that the session has ended; `reason` is empty if it simply did."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import Any
 
 from entrypoint.system import cgroups, proc
@@ -75,7 +75,7 @@ async def gone(pids: Iterable[int]) -> None:
             forget()
 
 
-async def end_all(limit: float, spared: int = 0) -> list[str]:
+async def end_all(limit: float, spared: Set[int] = frozenset()) -> list[str]:
     """Kill all processes below this one but `spared`, and wait until the kernel has freed their
     memory, ports and devices.
 

@@ -9,7 +9,7 @@ import os
 import select
 import stat
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -112,8 +112,7 @@ class RunDir:
         self._lock = self._hold()
         try:
             self._take()
-            with explained(self.path / TMP):
-                os.mkdir(self.path / TMP, 0o700)
+            self._make_tmp()
         except EntrypointError:
             os.close(self._lock)
             raise
@@ -172,6 +171,15 @@ class RunDir:
             raise self._holds_others()
         self._empty()
 
+    def _make_tmp(self) -> None:
+        with explained(self.path / TMP):
+            os.mkdir(self.path / TMP, 0o700)
+
+    def renew(self, kept: Container[str]) -> None:
+        """Empty it for another attempt, but for these files. Raises CantCreateError."""
+        self._empty(kept)
+        self._make_tmp()
+
     def write(self, name: str, text: str | bytes, mode: int) -> None:
         """Write a file in one step: a reader sees all of it or none, with its mode from the first
         byte.
@@ -208,11 +216,11 @@ class RunDir:
             path.chmod(0o600)
         return bound
 
-    def _empty(self) -> None:
-        """Remove all but the lock, which goes last: if a SIGKILL interrupts this, the next start
-        still knows the directory for an entrypoint's."""
+    def _empty(self, kept: Container[str] = ()) -> None:
+        """Remove all but these and the lock, which goes last: if a SIGKILL interrupts this, the
+        next start still knows the directory for an entrypoint's."""
         for name in os.listdir(self.path):
-            if name != "lock":
+            if name != "lock" and name not in kept:
                 _remove(self.path / name)
 
     def close(self) -> None:

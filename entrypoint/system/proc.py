@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 
 if False:  # only for type checkers: importing it is slow
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
     from typing import NoReturn
 
 _ENOENT = 2
@@ -149,9 +149,16 @@ def has_ended(pid: int) -> bool:
 
 def is_below(pid: int, top: int) -> bool:
     """Return whether this process descends from `top`."""
+    return top in line_of(pid, top)
+
+
+def line_of(pid: int, top: int) -> set[int]:
+    """Return a process and those from which it descends, up to `top` or to the first of all."""
+    line = {pid}
     while pid and pid != top:
         pid = state(pid)[1]
-    return pid == top
+        line.add(pid)
+    return line
 
 
 def kill(pids: Iterable[int], signum: int) -> None:
@@ -163,12 +170,12 @@ def kill(pids: Iterable[int], signum: int) -> None:
             continue
 
 
-def sweep(spared: int = 0) -> set[int]:
+def sweep(spared: Set[int] = frozenset()) -> set[int]:
     """Kill all processes below this one but `spared`, also those forked meanwhile, and return the
     pids."""
     killed: set[int] = set()
     for _ in range(10):
-        alive = {*descendants(os.getpid())} - {spared}
+        alive = {*descendants(os.getpid())} - spared
         if not alive:
             break
         kill(alive, _KILL)

@@ -59,10 +59,8 @@ class Sshd:
         port: int,
         address: str | None,
         logged: Callable[[str], None],
-        is_proven: bool = False,
     ) -> Sshd:
-        """Start it and prove that it answers, unless it did in an earlier attempt; `logged` gets
-        each line of its log.
+        """Start it and prove that it answers; `logged` gets each line of its log.
 
         Raises ConfigError if the image has no sshd or it will not let this user in, HostError with
         the last lines of sshd's log if it does not start.
@@ -86,7 +84,7 @@ class Sshd:
         sshd = cls(started, await _reader(read_end), port, logged)
         proven = False
         try:
-            await asyncio.wait_for(sshd._prove("" if is_proven else address or "127.0.0.1"), _UP)
+            await asyncio.wait_for(sshd._prove(address or "127.0.0.1"), _UP)
             proven = True
         except asyncio.TimeoutError:
             detail = f"nothing on port {port} after {_UP:.0f}s"
@@ -99,15 +97,13 @@ class Sshd:
         return sshd
 
     async def _prove(self, address: str) -> None:
-        """Wait until it listens, and answers at this address, unless that is ""."""
+        """Wait until it listens, and answers at this address."""
         ended = asyncio.create_task(self.process.wait())
         await asyncio.wait({ended, self._listening}, return_when=asyncio.FIRST_COMPLETED)
         if ended.done():
             await self._reader
             raise self._failure("sshd did not start", f"it exited with {self.process.returncode}")
         ended.cancel()
-        if not address:
-            return
         while not (banner := await self._banner(address)):
             # Other connections occupy all of its slots; no event announces a free one.
             await rest(_BUSY)

@@ -102,6 +102,33 @@ def test_both_are_stalls_where_nothing_says_otherwise(cluster: Make) -> None:
     assert slow(job) == 2, job.both()
 
 
+# Says which process holds the leader's session on node 1. The first attempt fails, or kills that.
+SESSION = """
+[ "$ENTRYPOINT_NODE_RANK" = 1 ] || exec sleep 600
+session=$(pgrep -f "^sh $ENTRYPOINT_RUN_DIR/attend")
+echo "session $session"
+[ "$ENTRYPOINT_ATTEMPT" = 1 ] || exit 3
+[ "$KILLS" = no ] || kill -9 "$session"
+exit 1
+"""
+
+
+@pytest.mark.promise(
+    "a restart needs no new login of a node that stays", control="a session that is killed"
+)
+@pytest.mark.parametrize(("kills", "sessions"), [("no", 1), ("yes", 2)])
+def test_a_restart_stays_in_the_sessions_that_are_there(
+    cluster: Make, kills: str, sessions: int
+) -> None:
+    job = cluster(2, slots=1)
+    env = {"ENTRYPOINT_RESTARTS": "1", "ENTRYPOINT_RESTARTS_ON": "any", "KILLS": kills}
+    job.start_all("sh", "-c", SESSION, env=env)
+    assert job.ends() == {0: 3, 1: 3}, job.both()
+    held = re.findall(r"^session (\d+)$", job.out(0), re.MULTILINE)
+    assert len(held) == 2, job.both()
+    assert len({*held}) == sessions, job.both()
+
+
 # Saves a second after SIGTERM, if it is to.
 SAVES = """
 save() { mkdir step_70; head -c 9000 /dev/zero >x; sleep 1; mv x step_70/model; }

@@ -55,7 +55,8 @@ class Node:
         self.heard.put_nowait(message)
 
     def loses(self, why: str) -> None:
-        self.taken.clear()
+        if why:  # else its attempt is over, and takes no other leader
+            self.taken.clear()
         self.lost.put_nowait(why)
 
 
@@ -176,6 +177,39 @@ async def test_a_question_with_a_digest_of_the_hosts_has_this_node_s_or_all_are_
             assert await worker.heard.get() == long
             leader.say(codec.pack(values.replace(short, digest=codec.digest(("a", "b")))))
             assert await worker.heard.get() == values.replace(long, hosts=("a", "b"))
+
+
+@pytest.mark.promise(
+    "a restart needs no new login of a node that stays",
+    control="a worker that was not released, in the same test",
+)
+@in_loop
+async def test_the_next_hello_in_a_session_begins_the_next_attempt(folder: Path) -> None:
+    """once that can answer; what else comes between two attempts is of neither."""
+    again = codec.pack(hello("a", "b"))
+    async with node(folder) as worker:
+        with Leader(folder) as leader:
+            leader.say(again)
+            assert await worker.heard.get() == hello("a", "b")
+            leader.say(again + codec.pack(messages.Ping(1)))
+            assert await worker.lost.get() == ""
+            worker.endpoint.send(messages.Goodbye())  # too late: the leader has gone on
+            assert worker.heard.empty()
+            worker.endpoint.end_attempt(keeps=True)
+            worker.taken.clear()
+            worker.endpoint.begin_attempt()
+            assert await worker.heard.get() == hello("a", "b")
+            worker.endpoint.send(messages.Stopped())
+            assert await leader.hears() == codec.pack(messages.Stopped())
+            # and one that comes after the attempt has begun
+            worker.endpoint.end_attempt(keeps=True)
+            worker.taken.clear()
+            worker.endpoint.begin_attempt()
+            leader.say(codec.pack(messages.Ping(1)) + again)
+            assert await worker.heard.get() == hello("a", "b")
+            worker.endpoint.end_attempt(keeps=False)
+            assert await leader.ended() == -signal.SIGKILL
+    assert worker.heard.empty() and worker.lost.empty()
 
 
 @in_loop

@@ -162,7 +162,8 @@ def caller(keys: Keys, port: int, tell: Callable[[Any], None]) -> rollcall.Calle
     """One that calls the node at this port, and tells of it."""
     node = Node(1, "b", 1, "127.0.0.1", ssh_port=port)
     callbacks = Callbacks(Logger(), tell, asyncio.create_task)
-    calls = rollcall.Caller((node,), "user", keys, HELLO, callbacks)
+    calls = rollcall.Caller((node,), "user", keys)
+    calls.begin_attempt(HELLO, callbacks)
     calls.call(node)
     return calls
 
@@ -195,7 +196,8 @@ def call(
             for rank, other in enumerate(before, start=2)
         ]
         callbacks = Callbacks(Logger(), tell, asyncio.create_task)
-        calls = rollcall.Caller((node, *others), "user", keys, HELLO, callbacks)
+        calls = rollcall.Caller((node, *others), "user", keys)
+        calls.begin_attempt(HELLO, callbacks)
         for each in (*others, node):
             calls.call(each)
         try:

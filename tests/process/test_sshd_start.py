@@ -34,7 +34,7 @@ time.sleep(600)
 """
 
 
-def start(folder: Path, answers: list[bytes | None], is_proven: bool = False) -> None:
+def start(folder: Path, answers: list[bytes | None]) -> None:
     port = free_port()
     program = folder / "sshd"
     program.write_text(BUSY.format(python=sys.executable, port=port, answers=answers))
@@ -45,7 +45,7 @@ def start(folder: Path, answers: list[bytes | None], is_proven: bool = False) ->
 
     async def run() -> None:
         door = await sshd.Sshd.start(
-            here, folder / "sshd_config", port, "127.0.0.1", lambda line: None, is_proven
+            here, folder / "sshd_config", port, "127.0.0.1", lambda line: None
         )
         door.stop()
         await door.ended()
@@ -55,10 +55,6 @@ def start(folder: Path, answers: list[bytes | None], is_proven: bool = False) ->
 
 def test_an_sshd_that_lets_nobody_in_yet_is_asked_again(tmp_path: Path) -> None:
     start(tmp_path, [b"", None, b"SSH-2.0-here\r\n"])
-
-
-def test_one_that_answered_in_an_earlier_attempt_is_not_asked(tmp_path: Path) -> None:
-    start(tmp_path, [b"HTTP/1.0 400\r\n"], is_proven=True)
 
 
 def test_another_program_on_its_port_is_not_sshd(tmp_path: Path) -> None:
