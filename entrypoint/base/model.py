@@ -148,11 +148,6 @@ class Access:
     files: tuple[str, ...] = ()  # further device files, that every container with such a card needs
     folders: tuple[str, ...] = ()  # of the machine, which such a container reads
 
-    @property
-    def in_compose(self) -> bool:
-        """Return whether a compose file can give such cards."""
-        return bool(self.driver or self.card)
-
 
 # --------------------------------------------------------------------------------------------------
 # What follows from both
