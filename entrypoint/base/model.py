@@ -502,7 +502,7 @@ class Finding:
     level: str  # "error": the job would fail; "warning": it may fail, or be slow; "ok"
     id: str
     what: str
-    seen: str = ""
+    seen: str
     needed: str = ""
     fix: str = ""
     nodes: tuple[str, ...] = ()  # labels of those that it is true of; none: of the job
@@ -527,7 +527,7 @@ class Plan:
     mode: Literal["exec", "local", "coordinated"]
     members: Members
     # the setting by which several nodes hold no roll call, and where it was given
-    no_roll_call: str = ""
+    no_roll_call: str
     # what only the run can know, a sentence each, with what is done about it
     later: tuple[str, ...] = ()
     inquiry: Inquiry | None = None  # before the job's start, or instead of it

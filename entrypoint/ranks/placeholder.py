@@ -52,8 +52,8 @@ class Request:
     which it knows that an answer is ours."""
 
     pid: int
-    signum: int = 0
-    word: bytes = b""
+    signum: int
+    word: bytes
 
 
 class Requests:
