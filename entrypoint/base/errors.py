@@ -48,7 +48,7 @@ EXIT_NOT_FOUND = 127
 
 
 def _joined(summary: str, detail: str, hint: str) -> str:
-    return " | ".join(part for part in (summary, detail, hint) if part)
+    return " | ".join(filter(None, (summary, detail, hint)))
 
 
 def message_parts(message: str) -> list[str]:
@@ -105,7 +105,7 @@ class Problem:
     hint: str
 
     def __str__(self) -> str:
-        place = ": ".join(part for part in (self.where, self.path) if part)
+        place = ": ".join(filter(None, (self.where, self.path)))
         return f"{place}: {_joined(self.summary, self.detail, self.hint)}"
 
 

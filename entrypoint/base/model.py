@@ -148,11 +148,6 @@ class Access:
     files: tuple[str, ...] = ()  # further device files, that every container with such a card needs
     folders: tuple[str, ...] = ()  # of the machine, which such a container reads
 
-    @property
-    def in_compose(self) -> bool:
-        """Return whether a compose file can give such cards."""
-        return bool(self.driver or self.card)
-
 
 # --------------------------------------------------------------------------------------------------
 # What follows from both
@@ -507,7 +502,7 @@ class Finding:
     level: str  # "error": the job would fail; "warning": it may fail, or be slow; "ok"
     id: str
     what: str
-    seen: str = ""
+    seen: str
     needed: str = ""
     fix: str = ""
     nodes: tuple[str, ...] = ()  # labels of those that it is true of; none: of the job
@@ -532,7 +527,7 @@ class Plan:
     mode: Literal["exec", "local", "coordinated"]
     members: Members
     # the setting by which several nodes hold no roll call, and where it was given
-    no_roll_call: str = ""
+    no_roll_call: str
     # what only the run can know, a sentence each, with what is done about it
     later: tuple[str, ...] = ()
     inquiry: Inquiry | None = None  # before the job's start, or instead of it

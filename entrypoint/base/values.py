@@ -36,7 +36,6 @@ else:
             default: Any = _MISSING,
             default_factory: Callable[[], Any] | None = None,
             repr: bool = True,
-            compare: bool = True,
         ) -> None:
             if isinstance(default, (list, dict, set)):
                 raise ValueError(
@@ -46,7 +45,6 @@ else:
             self.default = default
             self.default_factory = default_factory
             self.repr = repr
-            self.compare = compare
 
         def value(self) -> Any:
             """Return what the field holds where nothing was given."""
@@ -114,7 +112,7 @@ else:
             )
 
     def _compared(value: Any) -> tuple[Any, ...]:
-        return tuple([getattr(value, item.name) for item in fields(value) if item.compare])
+        return tuple([getattr(value, item.name) for item in fields(value)])
 
     def _repr(self: Any) -> str:
         shown = ", ".join(

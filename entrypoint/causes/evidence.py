@@ -6,7 +6,7 @@ from typing import Literal
 
 from entrypoint.base.values import frozen
 
-DeviceFaultKind = Literal["ecc", "xid", "missing", "health", "held"]
+DeviceFaultKind = Literal["ecc", "xid", "missing", "health"]
 
 
 @frozen
@@ -14,7 +14,7 @@ class DeviceFault:
     """A fault that the tool of a device (nvidia-smi, npu-smi) or the kernel has reported."""
 
     device: str  # such as `GPU 2` or `NPU 0`
-    kind: DeviceFaultKind  # held: its memory is in use by processes that are not of this job
+    kind: DeviceFaultKind
     detail: str  # as reported, one line
     number: int = 0  # of an Xid; the count of uncorrected errors for `ecc`
 

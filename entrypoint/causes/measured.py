@@ -82,7 +82,7 @@ def _measured(
         slug=slug,
         role="root",
         blame="unknown" if slug == "cuda-kernel-fault" else kind.blame,
-        retry="elsewhere" if slug == "gpu-busy" else kind.retry,
+        retry=kind.retry,
         certainty=certainty,
         says=says or kind.says,
         fix=kind.fix,
@@ -93,8 +93,6 @@ def _measured(
 def _fault(cause: Cause, fault: DeviceFault, text: str) -> Cause | None:
     """Return the cause that a fault of a device shows; None if it does not explain the failure."""
     about_devices = cause.slug in _ABOUT_DEVICES
-    if fault.kind == "held":
-        return _held(cause, fault)
     if cause.role == "cascade":
         return None
     if cause.slug in ("gpu-ecc", "gpu-lost", "nvlink"):
@@ -129,13 +127,3 @@ def shown_by(fault: DeviceFault) -> str:
         slugs = (row.slug for row in rows if row.match(f"Xid (PCI): {fault.number}") is not None)
         return next(slugs, "cuda-kernel-fault")
     return "gpu-ecc" if fault.kind == "ecc" else "gpu-lost"
-
-
-def _held(cause: Cause, fault: DeviceFault) -> Cause | None:
-    if cause.slug in ("gpu-oom", "gpu-oom-foreign"):
-        if cause.slug == "gpu-oom" and cause.certainty == "high":
-            return None  # the numbers in the output show that it was the program itself
-        return _measured(cause, "gpu-oom-foreign", device=fault.device)
-    if cause.slug in ("gpu-busy", "gpu-init") and cause.certainty == "low":
-        return _measured(cause, "gpu-busy", device=fault.device)
-    return None

@@ -21,7 +21,7 @@ BLAMES_IN_WORDS = {"peer": "another rank", "unknown": ""}
 def phrase(cause: Cause) -> str:
     """Return the cause as one sentence without its full stop: what, where, whose, retry."""
     says = cause.says
-    where = " on ".join(part for part in (cause.rank, cause.node) if part)
+    where = " on ".join(filter(None, (cause.rank, cause.node)))
     if "{device}" in says:
         device = cause.device or "an accelerator"
         says = says.replace("{device}", f"{device} of {cause.node}" if cause.node else device)
@@ -31,7 +31,7 @@ def phrase(cause: Cause) -> str:
     about = [BLAMES_IN_WORDS.get(cause.blame, cause.blame), RETRIES_IN_WORDS[cause.retry]]
     if cause.certainty == "low":
         about.append("not certain")
-    return f"{says} ({'; '.join(part for part in about if part)})"
+    return f"{says} ({'; '.join(filter(None, about))})"
 
 
 def is_known(cause: Cause) -> bool:

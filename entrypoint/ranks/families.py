@@ -32,12 +32,6 @@ class Families:
         self._kept[kept.pid] = kept
         self._marks[kept.mark] = kept
 
-    def forget_all(self) -> None:
-        """Forget everything, once an attempt is over."""
-        self._kept.clear()
-        self._marks.clear()
-        self._owners.clear()
-
     def of(self, kept: Kept) -> Family:
         """Return the processes of a program or rank besides its own, also what it left running."""
         # in this order: what its process leaves at this moment becomes an orphan

@@ -29,9 +29,9 @@ class ToStart:
     env: Mapping[str, str]
     cwd: str
     streams: tuple[int, int, int]
-    place: Takeover | None = None
+    place: Takeover | None
     # a number, and the keeper's descriptor that it gets under that number
-    passed: tuple[int, int] | None = None
+    passed: tuple[int, int] | None
 
 
 def fork(to_start: ToStart, keeper: int) -> int:

@@ -30,7 +30,7 @@ from entrypoint.ranks.forked import ToStart, fork
 from entrypoint.ranks.kept import Kept, Launched, Streams
 from entrypoint.system.descriptors import CHUNK
 from entrypoint.system.prctl import CHILD_SUBREAPER, NAME, prctl
-from entrypoint.system.proc import kill, name_of, state, sweep
+from entrypoint.system.proc import has_ended, kill, name_of, state, sweep
 
 if False:  # only for type checkers: importing it is slow
     from collections.abc import Callable, Mapping
@@ -157,7 +157,7 @@ class Keeper:
         for kept in list(self._kept):
             launched = kept.launched
             if launched is not None and not launched.is_gone:
-                if launched.watch.fd < 0 and launched.watch.has_ended():
+                if launched.watch.fd < 0 and has_ended(launched.pid):
                     self._left(kept)
                 elif launched.status is not None and self._attempt.requests is not None:
                     self._attempt.requests.wake(launched.pid)
@@ -263,7 +263,7 @@ class Keeper:
             if kept.launched is not None:
                 kept.launched.watch.close()
         self._kept.clear()
-        self._families.forget_all()
+        self._families = Families()
         self._attempt.close()
         self._attempt = KeptAttempt(orders.Begin("", None))
         self._tell(orders.AttemptEnded(lost))
@@ -396,7 +396,7 @@ class Keeper:
             if place and (kept.kind, kept.number) == (orders.RANK, place.number)
         ]
         for kept in same:
-            if kept.launched and kept.launched.watch.has_ended():
+            if kept.launched and has_ended(kept.launched.pid):
                 self._left(kept)  # torch has started this rank again
         if place is None or any(kept.placeholder or not kept.has_left for kept in same):
             watch.close()

@@ -48,11 +48,6 @@ class Streams:
         """Return the bytes that wait for a reader, without a launcher's own text."""
         return sum(stream.waiting for stream in self.all if stream.is_of_rank)
 
-    @property
-    def took(self) -> float:
-        """Return when one of them last had output."""
-        return max((stream.took for stream in self.all), default=0.0)
-
     def close_targets(self) -> bool:
         """Close what nobody else prints into, once nothing waits for it: its reader then knows that
         no more comes. Return whether that is so."""
@@ -156,7 +151,7 @@ class Kept:
     def look_at_streams(self) -> None:
         """Have the machine know what became of the output."""
         streams = self.streams
-        if took := streams.took:
+        if took := max((stream.took for stream in streams.all), default=0.0):
             self.rank.printed(took)
             if not streams.has_printed:
                 streams.has_printed = True

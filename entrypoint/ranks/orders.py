@@ -91,7 +91,7 @@ class Report:
     kind: str
     number: int
     event: str
-    value: int = 0
+    value: int
 
 
 @frozen

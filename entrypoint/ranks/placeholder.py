@@ -19,7 +19,7 @@ import struct
 from entrypoint.base.kept import RanksForm
 from entrypoint.base.values import frozen
 from entrypoint.system.descriptors import CHUNK, at
-from entrypoint.system.proc import content, has_ended, kill, state, variables
+from entrypoint.system.proc import content, kill, state, variables
 
 if False:  # only for type checkers: importing it is slow
     from collections.abc import Callable
@@ -52,8 +52,8 @@ class Request:
     which it knows that an answer is ours."""
 
     pid: int
-    signum: int = 0
-    word: bytes = b""
+    signum: int
+    word: bytes
 
 
 class Requests:
@@ -284,18 +284,13 @@ def is_same_stream(pid: int) -> bool:
 
 class Watch:
     """Notices that a placeholder has ended. `fd` is for poll; -1 where the kernel has none, and
-    then `has_ended` has to be asked."""
+    then /proc has to be asked."""
 
     def __init__(self, pid: int) -> None:
-        self._pid = pid
         try:
             self.fd = os.pidfd_open(pid)
         except OSError:
             self.fd = -1
-
-    def has_ended(self) -> bool:
-        """Return whether it has."""
-        return has_ended(self._pid)
 
     def close(self) -> None:
         """Watch no more."""

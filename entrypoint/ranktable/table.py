@@ -68,7 +68,7 @@ class RankTable:
     servers: tuple[Server, ...]  # by their lowest rank
     # Name -> ids of the servers whose devices share one memory fabric (v1.2).
     super_pods: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    where: str = field(default="", compare=False)  # its file, for messages
+    where: str = ""  # its file, for messages
     # As it was read, of a form that HCCL reads and we can't write (v2.0); "" for the others.
     text: str = field(default="", repr=False)
 

@@ -47,7 +47,7 @@ def dry_run(spec: JobSpec, facts: Facts, plan: Plan, log: Log) -> tuple[Plan, li
         launcher(facts, plan.launch),
         programs(spec, facts, plan),
     )
-    return plan, [outcome for outcome in outcomes if outcome] + refused
+    return plan, [*filter(None, outcomes), *refused]
 
 
 def machine(spec: JobSpec, facts: Facts, plan: Plan, log: Log) -> Outcome | None:

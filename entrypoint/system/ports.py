@@ -57,7 +57,7 @@ def holder(port: int, address: str | None = None) -> str:
     return of + next((f"a process of uid {uid}" for uid in inodes.values()), "another process")
 
 
-def is_connection(port: int, address: str | None = None) -> bool:
+def is_connection(port: int, address: str | None) -> bool:
     """Return whether only connections have the port, which nobody listens on. The default of
     `ssh.port` is one that Linux gives to outgoing ones, whose end makes it free."""
     return _owners(port, address)[1]

@@ -229,7 +229,7 @@ async def readings(env: Mapping[str, str], seconds: float) -> list[Reading]:
         return Reading(name, noun, answer.output, problem, fields, fields.get("cards", ()))
 
     asked = await asyncio.gather(*map(ask, _TOOLS))
-    return [reading for reading in asked if reading]
+    return [*filter(None, asked)]
 
 
 _XID = re.compile(r"Xid \(PCI:([\da-fA-F:.]{1,20})\): (\d{1,4})(?:, ([^\n]{0,200}))?")

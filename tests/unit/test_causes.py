@@ -362,10 +362,6 @@ def test_the_first_root_is_the_jobs(causes: list[str], slug: str) -> None:
         (["RuntimeError: CUDA error: invalid device ordinal"], 1, fault("missing"), "gpu-lost", "high"),
         (["RuntimeError: No CUDA GPUs are available"], 1, fault("missing"), "gpu-lost", "high"),
         (["the vector core execution is abnormal"], 1, fault("health"), "gpu-lost", "high"),
-        ([OOM], 1, fault("held"), "gpu-oom-foreign", "high"),
-        ([FULL.format(70, 75)], 1, fault("held"), "gpu-oom", "high"),
-        (["CUDA error: all CUDA-capable devices are busy or unavailable"], 1, fault("held"), "gpu-busy", "high"),
-        (KEY_ERROR, 1, fault("held"), "user-code", "high"),
     ],
 )  # fmt: skip
 def test_measurements_are_weighed_with_the_output(

@@ -113,8 +113,6 @@ def test_what_a_node_has_measured_is_read_as_it_is_said() -> None:
         (["RuntimeError: CUDA error: unspecified launch failure"], fault("xid", 79)),
         (["RuntimeError: CUDA error: invalid device ordinal"], fault("missing")),
         (["the vector core execution is abnormal"], fault("health")),
-        (["RuntimeError: CUDA out of memory."], fault("held")),
-        (["CUDA error: all CUDA-capable devices are busy or unavailable"], fault("held")),
     ):
         _is_read(replace(judge(lines, 1, "", evidence), node="worker-1 (b)"))
 

@@ -279,7 +279,7 @@ def test_a_node_replaces_what_it_has_said() -> None:
     steps = table((0, 9, 1.0), (1, 9, 90.0))
     steps.take(1, [], 100.0)
     assert steps.idle(100.0, 0.0) == 1.0
-    steps.lose(0, 90.0)
+    steps.take(0, (), 90.0)
     assert steps.idle(100.0, 40.0) == 10.0, "once all have ended, the time counts anew"
 
 

@@ -28,7 +28,7 @@ def make(by: Any, frozen: bool) -> Any:
         x: int
         y: int = 2
         tags: list[str] = by.field(default_factory=list, repr=False)
-        where: str = by.field(default="", compare=False)
+        where: str = by.field(default="")
 
         def __post_init__(self) -> None:
             assert self.x >= 0

@@ -43,7 +43,7 @@ class NetcheckResult:
     nodes: tuple[tuple[str, str], ...]  # label and host, in rank order
     pairs: tuple[Measured, ...]
     together: Together
-    backend: str = ""  # that all used
+    backend: str  # that all used
     left_out: int = 0  # pairs that were not measured
     why_left_out: str = ""
     absent: tuple[int, ...] = ()  # nodes of an elastic job that were not there, or have left

@@ -72,7 +72,7 @@ class Timeline:
     outcome: str
     has_failed: bool
     command: str
-    spent: TimeSpent | None = None  # over all attempts; worker-0 knows it
+    spent: TimeSpent | None  # over all attempts; worker-0 knows it
 
     @property
     def seconds(self) -> float:

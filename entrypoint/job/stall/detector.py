@@ -100,7 +100,7 @@ class StallDetector(Part):
     def lose(self, node: int) -> None:
         """Forget what a lost node reported last."""
         self._idle.pop(node, None)
-        self.steps.lose(node, self._scheduler.now)
+        self.steps.take(node, (), self._scheduler.now)
 
     def _confirm(self) -> None:
         """All nodes have reported what they know: show the stacks if the job has stalled. Where it

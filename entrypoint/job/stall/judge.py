@@ -91,7 +91,8 @@ def judge(
     """Return the verdict on these stacks of each node; `host` names a node. `silent` are nodes that
     have shown nothing."""
     ranks = _ranks(stacks, host)
-    groups = _groups(ranks)
+    groups = _grouped(ranks, lambda rank: rank.position.key)
+    groups.sort(key=lambda group: (-len(group), group[0].stack.rank))  # the largest first
     running = [group for group in groups if group[0].position.kind not in _OVER]
     blamed = _blamed(groups, running)
     head = _head(groups if blamed else running or groups, blamed)
@@ -175,12 +176,6 @@ def _ranks(stacks: Mapping[int, Sequence[ProcessStack]], host: NodeName) -> list
 
 # --------------------------------------------------------------------------------------------------
 # Who differs
-
-
-def _groups(ranks: Ranks) -> list[list[StackedRank]]:
-    """Return the ranks that do the same together, the largest group first."""
-    groups = _grouped(ranks, lambda rank: rank.position.key)
-    return sorted(groups, key=lambda group: (-len(group), group[0].stack.rank))
 
 
 def _grouped(

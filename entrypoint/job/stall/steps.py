@@ -35,10 +35,6 @@ class StepTable:
         if not self._steps:
             self._emptied = now
 
-    def lose(self, node: int, now: float) -> None:
-        """Forget the ranks of a node."""
-        self.take(node, (), now)
-
     def reached(self) -> int:
         """Return the step that more than half of the ranks have reached, as far as they print any;
         -1 if none does."""

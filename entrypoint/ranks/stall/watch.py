@@ -33,7 +33,7 @@ class WatchedRank:
     rank: int  # -1: a program that is no rank
     what: str
     pid: int
-    status: int = 0  # of one that has ended
+    status: int  # of one that has ended
 
 
 class RankWatcher:

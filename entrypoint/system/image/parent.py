@@ -38,7 +38,7 @@ class StartResult:
     status: int | None  # as in a shell; None if it did not end in time
     reached: int  # number of times that it ran image-entry
     is_left: bool  # whether image-entry was still running: nobody has waited for its status
-    told: int | None = None  # the program's status, as image-entry tells it; None if it does not
+    told: int | None  # the program's status, as image-entry tells it; None if it does not
 
 
 def run(

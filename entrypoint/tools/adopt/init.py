@@ -40,7 +40,7 @@ class Setting:
 
     path: str  # dotted, such as `ssh.port`
     value: Any
-    comment: str = ""
+    comment: str
     proposed: bool = False  # written as a comment
 
 

@@ -86,7 +86,7 @@ def _counts(spec: JobSpec, options: Options, nodes: int) -> dict[str, list[int |
     devices = {
         device: access
         for device in registry.names("devices")
-        if (access := registry.access(device)).in_compose
+        if (access := registry.access(device)).driver or access.card
     }
     requested = resources(options)
     if other := sorted(set(requested) - {access.resource for access in devices.values()}):
