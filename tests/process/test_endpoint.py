@@ -209,7 +209,8 @@ async def test_the_next_hello_in_a_session_begins_the_next_attempt(folder: Path)
             assert await worker.heard.get() == hello("a", "b")
             worker.endpoint.end_attempt(keeps=False)
             assert await leader.ended() == -signal.SIGKILL
-    assert worker.heard.empty() and worker.lost.empty()
+    assert worker.heard.empty()
+    assert worker.lost.empty()
 
 
 @in_loop
