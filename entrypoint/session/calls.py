@@ -84,7 +84,7 @@ class Caller:
         self._hosts = _KnownHosts(keys.known_hosts)
         self._tokens: defaultdict[int, str] = defaultdict(lambda: os.urandom(16).hex())
         self._sessions: dict[int, Session] = {}
-        self._kept: dict[int, Session] = {}  # of the attempt before, in which workers are asked
+        self._kept: dict[int, Session] = {}  # of earlier attempts, in which workers are asked
         self._packed: tuple[Any, bytes] = None, b""  # the last message, as it was sent
 
     def begin_attempt(self, question: messages.Hello, callbacks: Callbacks) -> None:
@@ -104,7 +104,7 @@ class Caller:
 
     def end_attempt(self) -> None:
         """Keep the sessions of the workers that have said goodbye, and end all others."""
-        self._kept = {rank: session for rank, session in self._sessions.items() if session.rest()}
+        self._kept |= {rank: session for rank, session in self._sessions.items() if session.rest()}
         self._sessions.clear()
 
     def call(self, node: Node) -> None:
@@ -239,20 +239,19 @@ class Caller:
     ) -> Session:
         """Log in once, unless a session is kept: connect, prove both keys, start the endpoint. Send
         the question."""
-        connection = client = None
+        client = None
         try:
-            connection = kept.connection if kept else await connect(addresses)
-            client = attempt.client = kept.client if kept else Transport(connection)
-            attempt.address = connection.getpeername()[0]
+            client = kept.client if kept else Transport(await connect(addresses))
+            attempt.client = client
+            attempt.address = client.connection.getpeername()[0]
             channel = kept.channel if kept else await self._open(attempt, node, client)
             attempt.step = f"the answer of {attempt.address}"
-            return await self._ask(attempt, node, connection, client, channel)
+            return await self._ask(attempt, node, client, channel)
         except BaseException as error:
             failed = _translated(error, attempt.address)
             if client is not None:
                 client.close()
-            if connection is not None:
-                connection.close()
+                client.connection.close()
             raise failed from None
 
     async def _open(self, attempt: _Attempt, node: Node, client: Transport) -> paramiko.Channel:
@@ -277,7 +276,6 @@ class Caller:
         self,
         attempt: _Attempt,
         node: Node,
-        connection: socket.socket,
         client: Transport,
         channel: paramiko.Channel,
     ) -> Session:
@@ -302,10 +300,11 @@ class Caller:
         middle = (sent + time.time()) / 2
         if isinstance(answer, messages.Reject):
             raise ConfigError(f"{node.name}: {answer.summary}", answer.detail, answer.hint)
+        connection = client.connection
         report = node_report(
             node.rank, answer, connection.getpeername()[:2], middle, round_trip(connection)
         )
-        return Session(node, connection, client, channel, report, intake, early)
+        return Session(node, client, channel, report, intake, early)
 
 
 class _KnownHosts:

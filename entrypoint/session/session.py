@@ -3,7 +3,6 @@ event loop."""
 
 from __future__ import annotations
 
-import socket
 import time
 from collections.abc import Callable
 from typing import Any
@@ -27,7 +26,6 @@ class Session:
     """The session of one worker that answered. Its messages and its end are reported as events."""
 
     node: Node
-    connection: socket.socket
     client: Transport
     channel: paramiko.Channel
     report: NodeReport

@@ -61,6 +61,7 @@ class Transport(paramiko.Transport):
     def __init__(self, connection: socket.socket) -> None:
         # Called in the event loop after bytes were read, or the session ended.
         self.changed: Callable[[], object] = lambda: None
+        self.connection = connection
         # This node's address in the session.
         self.local: str = connection.getsockname()[0]
         self._reader = greenlet(self.run)

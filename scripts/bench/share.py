@@ -23,9 +23,9 @@ GOAL = 0.10  # per cent
 
 def text(kept: Mapping[str, Any]) -> str:
     """Return the table, and how it is computed; "" if its row was not measured."""
-    if "ten-thousand" not in kept:
+    if not {"ten-thousand", "restart-at-scale"} <= kept.keys():
         return ""
-    data = data_of(kept["ten-thousand"])
+    data = {**data_of(kept["ten-thousand"]), **data_of(kept["restart-at-scale"])}
 
     def at_scale(name: str) -> float:
         few, many = (
@@ -34,13 +34,13 @@ def text(kept: Mapping[str, Any]) -> str:
         )
         return few + (many - few) * (NODES - 1 - large.FEW) / (large.MANY - large.FEW)
 
-    lost, stop, start = map(at_scale, (large.LOST, large.STOP, large.CALL))
+    lost, again = map(at_scale, (large.LOST, large.RESTART))
     timeouts = JobSpec().timeouts
     clock = heartbeat.patience(timeouts.heartbeat, NODES) + timeouts.grace + KILL_MARGIN
     every = DAYS * 86400 / STOPS
     # A failed rank counts at once; its launcher's status 1 waits for another node's cause.
-    failed = VAGUE_SETTLE + stop + start
-    silent = lost + stop + start
+    failed = VAGUE_SETTLE + again
+    silent = lost + again
     spared = lost + clock
 
     def mean(of_silent: float) -> float:
@@ -56,13 +56,13 @@ def text(kept: Mapping[str, Any]) -> str:
         f"The toolkit's own share of lost time at the failure rate of Llama 3's report: {STOPS}"
         f" unexpected stops in {DAYS} days on {NODES:,} nodes, one every {every / 3600:.2f} hours"
         f" (goal: at most {GOAL:.2f} %).\n",
-        "| stop | detection | stopping | restarting | lost | reached |",
-        "|---|---|---|---|---|---|",
-        row(f"a rank or program fails: {STOPS - SILENT}", VAGUE_SETTLE, stop, start, whole=failed),
-        row(f"a node falls silent: at most {SILENT}", lost, stop, start, whole=silent),
-        row(f"all {STOPS}", "", "", "", whole=mean(silent), goal=True),
+        "| stop | detection | stopping and restarting | lost | reached |",
+        "|---|---|---|---|---|",
+        row(f"a rank or program fails: {STOPS - SILENT}", VAGUE_SETTLE, again, whole=failed),
+        row(f"a node falls silent: at most {SILENT}", lost, again, whole=silent),
+        row(f"all {STOPS}", "", "", whole=mean(silent), goal=True),
         row(
-            f"all {STOPS}, if spares replace the silent nodes", "", "", "",
+            f"all {STOPS}, if spares replace the silent nodes", "", "",
             whole=mean(spared), goal=True,
         ),
     ))  # fmt: skip

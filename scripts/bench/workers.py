@@ -5,7 +5,8 @@ real ssh by asyncssh.
 
 One worker for each address, a line each, which speaks as the toolkit of that tree. A worker
 answers the roll call's question, and pings; on SIGUSR1 all say that their program has ended; on
-SIGUSR2 the first that has a session says nothing more; a release is answered and ends the session.
+SIGUSR2 the first that has a session says nothing more; a release is answered and ends the session,
+unless another attempt follows.
 Nothing else of a node is there: no process, no sshd, no name to look up. Prints "ready", and at its
 end (SIGTERM) how many messages of each kind it has received, as JSON.
 """
@@ -68,7 +69,8 @@ class Worker(asyncssh.SSHServerSession[bytes]):
             self._send(messages.Stopped())
         elif isinstance(message, messages.Release):
             self._send(messages.Goodbye())
-            self._channel.exit(0)
+            if not message.again:  # else it is asked again in this session
+                self._channel.exit(0)
 
     def _send(self, message: Any) -> None:
         self._channel.write(codec.pack(message))

@@ -168,7 +168,7 @@ async def test_a_question_with_a_digest_of_the_hosts_has_this_node_s_or_all_are_
 ) -> None:
     long = hello("b", "a")
     short = values.replace(long, hosts=(), digest=codec.digest(long.hosts))
-    async with node(folder) as worker:
+    async with node(folder, replace=True) as worker:
         with Leader(folder) as leader:
             leader.say(codec.pack(short))
             assert await leader.hears() == codec.pack(messages.HostsWanted())

@@ -11,8 +11,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from tests.cluster import Cluster, clean_environment
 from tests.waits import until
@@ -24,6 +25,7 @@ from ..table import Row, Table
 CALL, CPU, MEMORY = "roll call", "leader's CPU per worker", "leader's memory, at most"
 BEATS, RELEASE = "heartbeats", "release"
 LOST, STOP = "a lost worker is noticed", "release after a loss"
+RESTART = "a program fails, until it runs again"
 _UNITS = {
     CALL: "s", CPU: "ms", MEMORY: "MB", BEATS: "% of a core", RELEASE: "s", LOST: "s", STOP: "s",
 }  # fmt: skip
@@ -83,10 +85,29 @@ def _jobs(tree: Tree, workers: int, seconds: float) -> tuple[float, ...]:
     return call, cpu, memory, beats, release, lost, stop
 
 
-class _Leader:
-    """A leader whose program runs until its folder has a file `end`, and its workers."""
+def restart(table: Table) -> None:
+    """Few and many workers: from the failure of worker-0's program until it runs again."""
+    for workers in (2, 4) if table.quick else (FEW, MANY):
+        for _ in range(table.runs):
+            for tree in table.trees:
+                table.take({_case(workers, RESTART): "s"}, tree.way, _restarted, tree, workers)
 
-    def __init__(self, tree: Tree, folder: Path, workers: int) -> None:
+
+def _restarted(tree: Tree, workers: int) -> tuple[float]:
+    env = {"ENTRYPOINT_RESTARTS": "1", "ENTRYPOINT_RESTARTS_ON": "any"}
+    with _leader_of(tree, workers, env) as leader:
+        leader.await_ranks()
+        took = leader.restarts()
+        (leader.folder / "end").touch()
+        leader.ends(signal.SIGUSR1, workers, 0)
+        return (took,)
+
+
+class _Leader:
+    """A leader whose program runs until its folder has a file `end`, or a file `fail`, and its
+    workers."""
+
+    def __init__(self, tree: Tree, folder: Path, workers: int, more: Mapping[str, str]) -> None:
         self.folder = folder
         self.job = Cluster(folder, 1)
         keygen(folder)
@@ -116,9 +137,12 @@ class _Leader:
             "ENTRYPOINT_TIMEOUTS_PEERS": "300", "ENTRYPOINT_TIMEOUTS_GRACE": "(unset)",
             "ENTRYPOINT_HOSTS": "(unset)", "ENTRYPOINT_SECRET": "(unset)",
             "ENTRYPOINT_SSH_CLIENT_KEY": str(folder / "client"),
-            "ENTRYPOINT_SSH_HOST_KEY": str(folder / "host"),
+            "ENTRYPOINT_SSH_HOST_KEY": str(folder / "host"), **more,
         }  # fmt: skip
-        wait = f"touch {folder}/begun; while [ ! -e {folder}/end ]; do sleep 0.2; done"
+        wait = (
+            f"cd {folder}; touch begun; until [ -e end ]; do sleep 0.2; [ ! -e fail ] ||"
+            " { rm begun; mv fail failed; touch failed; exit 1; }; done"
+        )
         self.begun = time.time()
         self.job.start(0, "sh", "-c", wait, env=own, launcher="plain")
         self.process = self.job.processes[0]
@@ -134,11 +158,21 @@ class _Leader:
 
     def await_ranks(self) -> float:
         """Return the seconds from the leader's start to its program's."""
-        mark = self.folder / "begun"
+        return self._await("begun") - self.begun
+
+    def restarts(self) -> float:
+        """Have the program fail; return the seconds until it runs again."""
+        (self.folder / "fail").touch()
+        failed = self._await("failed")
+        return self._await("begun") - failed
+
+    def _await(self, name: str) -> float:
+        """Return when a file was written, once it is there."""
+        mark = self.folder / name
         until(lambda: mark.exists() or self.process.poll() is not None, "the roll call", 600)
         if not mark.exists():
             raise Failed(f"no roll call: {tail(self.job.both())}")
-        return mark.stat().st_mtime - self.begun
+        return mark.stat().st_mtime
 
     def loses_one(self) -> float:
         """Silence a worker; return the seconds until the leader says that it is lost."""
@@ -164,13 +198,15 @@ class _Leader:
 
 
 @contextlib.contextmanager
-def _leader_of(tree: Tree, workers: int) -> Iterator[_Leader]:
-    """A leader and its workers for the time of the block."""
+def _leader_of(
+    tree: Tree, workers: int, env: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[_Leader]:
+    """A leader with this environment, and its workers, for the time of the block."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)  # of all that is started
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     # Short, since a unix socket's path is.
     with tempfile.TemporaryDirectory(prefix="bn-", dir="/tmp") as name:
-        leader = _Leader(tree, Path(name), workers)
+        leader = _Leader(tree, Path(name), workers, env)
         try:
             yield leader
         finally:
@@ -193,4 +229,7 @@ ROW = Row(
         Goal(_case(MANY, RELEASE), "value", 10.0),
         Goal(_case(MANY, STOP), "value", 10.0),
     ),
+)  # fmt: skip
+AGAIN = Row(
+    "restart-at-scale", restart, 3, (Goal(_case(MANY, RESTART), "value", 10.0),),
 )  # fmt: skip
