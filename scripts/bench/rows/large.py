@@ -141,7 +141,7 @@ class _Leader:
         }  # fmt: skip
         wait = (
             f"cd {folder}; touch begun; until [ -e end ]; do sleep 0.2; [ ! -e fail ] ||"
-            " { rm begun; mv fail failed; touch failed; exit 1; }; done"
+            " { rm begun; mv fail failed; touch failed; exit 3; }; done"
         )
         self.begun = time.time()
         self.job.start(0, "sh", "-c", wait, env=own, launcher="plain")
