@@ -257,10 +257,7 @@ def test_code_in_a_traceback_is_no_evidence() -> None:
         assert judge([frame, f"    {code}", "KeyError: 'a'"], 1).slug == "user-code"
 
 
-@pytest.mark.parametrize(
-    ("status", "signal", "slug", "retry"),
-    TABLE["ends"],
-)
+@pytest.mark.parametrize(("status", "signal", "slug", "retry"), TABLE["ends"])
 def test_an_end_without_words_is_a_guess(
     status: int | None, signal: str, slug: str, retry: str
 ) -> None:

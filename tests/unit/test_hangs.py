@@ -16,7 +16,10 @@ from entrypoint.job.stall.steps import StepTable
 from entrypoint.output.steps import StepWatch, pattern_of
 from entrypoint.ranks.stall.reader import frame_of, parsed_dump
 from entrypoint.spec import load
+from tests import table as cases
 from tests.unit.machine import Node, logged
+
+TABLE = cases("tests/tables/hangs.yaml")
 
 C10D = "torch/distributed/distributed_c10d.py"
 MAIN = Frame("main", "/w/train.py", 88, False)
@@ -336,23 +339,7 @@ def test_which_lines_are_steps(pieces: list[bytes], steps: list[int]) -> None:
     assert watch.steps == steps
 
 
-@pytest.mark.parametrize(
-    ("text", "line", "steps"),
-    [
-        ("iteration {step}/", " iteration      100/  500000 | consumed samples: 12", [100]),
-        ("Step [{step}/", "Epoch [1/3], Step [7/100], loss 2", [7]),
-        ("{step}/100", " 12%|# | 12/100 [00:01<00:02]", [12]),
-        ("{step} of", "30 of 100", [30]),
-        ("step {step}", "misstep five, step 6", [6]),
-        ("v2.{step}!", "v2.17!", [17]),
-        ("étape {step}", "étape 3", [3]),
-        ("step {step}/", "step 12 of 100", []),
-        ("step {step}", "step  -12", []),
-        ("step.{step}", "step-1", []),
-        ("step {step}", f"step {'9' * 16}", []),
-        ("step   {step}  of", "step 3 of 4", [3]),
-    ],
-)
+@pytest.mark.parametrize(("text", "line", "steps"), TABLE["numbers"])
 def test_the_number_in_place_of_step_is_taken(text: str, line: str, steps: list[int]) -> None:
     watch = Noted(text)
     watch.take(f"{line}\n".encode())
@@ -362,18 +349,7 @@ def test_the_number_in_place_of_step_is_taken(text: str, line: str, steps: list[
 
 @pytest.mark.parametrize(
     ("text", "example"),
-    [
-        (r"step (\d+)", "step {step}"),
-        (r"step (\d+)/", "step {step}/"),
-        (r"\d+ steps", "{step} steps"),
-        ("step [0-9]+", "step {step}"),
-        (r"(?i)epoch[: ]+(\d+)/(\d+)", "step {step}/"),
-        (r"step .*(\d+)", "step {step}/"),
-        ("step", "step {step}/"),
-        ("{step} of {step}", "step {step}/"),
-        (" {step}", "step {step}/"),
-        ("x" * 200 + "{step}", "step {step}/"),
-    ],
+    [*TABLE["expressions"], ("x" * 200 + "{step}", "step {step}/")],
 )
 def test_a_regular_expression_is_refused_with_the_text_to_write(text: str, example: str) -> None:
     with pytest.raises(SpecError) as raised:
