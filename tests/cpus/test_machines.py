@@ -14,25 +14,14 @@ from entrypoint.base.model import Facts
 from entrypoint.base.text import spans
 from entrypoint.plan import settle
 from entrypoint.system import cgroups
+from tests import table
 from tests.cpus import NAMES
+
+TABLE = table("tests/tables/machines.yaml")
 
 # Affinity, which the kernel keeps within the cpuset; version of cgroups, then the limits of the one
 # around the container and of its own, quota and period in us; ranks; threads of each, by hand.
-MACHINES: dict[str, tuple[str, tuple[Any, ...], int, int]] = {
-    "eight CPUs": ("0-7", (), 4, 2),
-    "--cpus 8 on 96 CPUs, cgroup v2": ("0-95", (2, "max 100000", "800000 100000"), 8, 1),
-    "half a CPU": ("0-3", (2, "max 100000", "50000 100000"), 2, 1),
-    "64 of 128 CPUs, cgroup v1": ("0-127", (1, "-1 100000", "6400000 100000"), 8, 8),
-    "the limit of the pod around it": ("0-15", (2, "250000 100000", "max 100000"), 2, 1),
-    "the lower one of two limits": ("0-7", (1, "200000 50000", "600000 100000"), 1, 4),
-    "one and a half CPUs, cgroup v1": ("0-7", (1, "-1 100000", "150000 100000"), 1, 1),
-    "a cpuset": ("4-7", (), 2, 2),
-    "a cpuset, and a quota of three": ("2-5", (2, "max 100000", "300000 100000"), 2, 1),
-    "a quota larger than the cpuset": ("2-5", (2, "max 100000", "600000 100000"), 2, 2),
-    "a cpuset with a hole": ("0-1,4", (), 2, 1),
-    "more ranks than CPUs": ("0-1", (), 4, 1),
-    "more threads than NumExpr takes": ("0-127", (), 1, 128),
-}
+MACHINES: dict[str, tuple[str, tuple[Any, ...], int, int]] = TABLE["machines"]
 BOOT = "proc/sys/kernel/random/boot_id"
 
 
@@ -88,25 +77,12 @@ def test_a_machine(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.control("threads of each rank are its share of the container's CPUs")
 def test_these_machines_differ() -> None:
-    assert len({(allowed, limits) for allowed, limits, *_ in MACHINES.values()}) >= 12
+    assert len({(allowed, *limits) for allowed, limits, *_ in MACHINES.values()}) >= 12
     assert {limits[0] for _, limits, *_ in MACHINES.values() if limits} == {1, 2}
     assert all(spans(listed(allowed)) for allowed, *_ in MACHINES.values())
 
 
-@pytest.mark.parametrize(
-    ("first", "second", "share"),
-    [
-        (("0-7", (), "one"), ("0-7", (), "one"), True),
-        (("0-7", (), "one"), ("0-7", (), "two"), False),  # another machine
-        (("0-3", (), "one"), ("4-7", (), "one"), False),  # cpusets
-        (("0-7", (2, "max 1", "200000 100000"), "one"), ("0-7", (), "one"), False),
-        # each container has a limit of its own, and cgroups tell them apart
-        (("0-7", (2, "200000 100000"), "one"), ("0-7", (2, "200000 100000"), "one"), False),
-        (("0-7", (1, "200000 100000"), "one"), ("0-7", (1, "200000 100000"), "one"), False),
-        # no limit lower than the CPUs that there are
-        (("0-1", (2, "800000 100000"), "one"), ("0-1", (2, "max 100000"), "one"), True),
-    ],
-)
+@pytest.mark.parametrize(("first", "second", "share"), TABLE["pairs"])
 def test_containers_that_share_their_cpus_name_them_alike(
     first: Any, second: Any, share: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import pytest
 
+from tests import table
 from tests.cluster import SECRET, Cluster, Make
 from tests.loopback.conftest import ip
 from tests.waits import until
@@ -54,25 +55,13 @@ def test_nodes_call_in(cluster: Make, spaces: Spaces, own: dict[str, str]) -> No
 
 
 @pytest.mark.control("nodes that know the address of worker-0 alone find each other")
-@pytest.mark.parametrize(
-    ("second", "ends", "says"),
-    [
-        ({"NODE_RANK": "0"}, {0: 78, 1: 78}, "EP504 two nodes have index 0 | gpu-0 and gpu-1 at"),
-        ({"ENTRYPOINT_SECRET": SECRET[::-1]}, {0: 69, 1: 77}, "EP503 worker-0 at 10.77.0.1 does"),
-        ({"MASTER_ADDR": "10.77.0.9"}, {0: 69, 1: 69}, "EP501 worker-0 at 10.77.0.9 could not"),
-        ({"MASTER_ADDR": "10.77.0.9", "NODE_RANK": "0"}, {0: 69, 1: 69}, "EP500 1 of 1 peers did"),
-        (
-            {"MASTER_ADDR": "10.77.0.9", "ENTRYPOINT_TIMEOUTS_JOB": "4"},
-            {0: 69, 1: 72},
-            "EP652 the job",
-        ),
-        ({"ENTRYPOINT_SECRET": ""}, {0: 69, 1: 78}, "EP300 no secret configured (required for 2"),
-    ],
-)
+@pytest.mark.parametrize(("second", "ends", "says"), table("tests/tables/call_in.yaml"))
 def test_no_list(
     cluster: Make, spaces: Spaces, second: dict[str, str], ends: dict[int, int], says: str
 ) -> None:
     job, places = cluster(2, slots=1), spaces(0)
+    if second.get("ENTRYPOINT_SECRET"):
+        second = {"ENTRYPOINT_SECRET": SECRET[::-1]}
     start(job, places[0], 0, "true", NODE_RANK="0", ENTRYPOINT_TIMEOUTS_PEERS="14")
     start(job, places[1], 1, "true", **{"ENTRYPOINT_TIMEOUTS_PEERS": "13", **second})
     assert job.ends() == ends, job.both()

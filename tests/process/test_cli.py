@@ -508,10 +508,7 @@ def test_the_program_has_its_signals_as_they_are_by_default(cwd: Path) -> None:
     assert (done.stdout, done.stderr) == ("y\n", "")
 
 
-@pytest.mark.parametrize(
-    ("program", "status", "seen"),
-    table("tests/tables/cli.yaml")["programs"],
-)
+@pytest.mark.parametrize(("program", "status", "seen"), table("tests/tables/cli.yaml")["programs"])
 def test_a_program_that_cannot_start(program: str, status: int, seen: str, cwd: Path) -> None:
     (cwd / "folder").mkdir()
     (cwd / "not-executable").write_text("#!/bin/sh\n")

@@ -19,7 +19,7 @@ from entrypoint import spec as specs
 from entrypoint.base import registry
 from entrypoint.cli.deploy import OPTIONS
 from entrypoint.tools.deploy._kinds import KINDS
-from tests import slurm
+from tests import slurm, table
 from tests.cluster import clean_environment
 
 # A flag -> a value that it takes. A new flag of the spec has to be added here, or this fails.
@@ -36,7 +36,6 @@ TARGETS = registry.names("deploy")
 NEEDS = {"slurm": ["--runtime", "apptainer"], "modelarts": ["--flavor", "large"]}
 REFUSED = {("--secret-file", "kubernetes"), ("--hosts", "slurm"), ("--hosts", "modelarts")}
 TWO = "hosts: [a, b]\ncommand: [prog]\n"
-UNEQUAL = "hosts: [a:1, b:2]\ncommand: [prog]\n"
 
 Deploy = Callable[..., tuple[int, str, str]]
 
@@ -215,49 +214,8 @@ def test_what_a_target_cannot_express_is_refused_by_name(
     "{target}", "a resource or field that it lacks", "an error that names it, and who lacks it"
 )
 @pytest.mark.parametrize(
-    ("target", "spec", "words", "status", "named"),
-    [
-        ("compose", TWO, "--resource cpu=4", 64, ["compose", "cpu"]),
-        ("compose", TWO, "--resource nvidia.com/gpu=1.5", 64, ["1.5", "--resource nvidia.com/gpu="]),
-        ("compose", TWO, "--nodes=4", 64, ["EP800 --nodes 4 contradicts 2 hosts", "compose needs a name for each node"]),
-        ("compose", f"device: ascend\n{TWO}", "", 78, ["number of cards", "device: ascend"]),
-        ("compose", TWO, "--mount=out", 64, ["EP804 a mount is SOURCE:PATH | out | write --mount SOURCE:/out"]),
-        ("compose", TWO, "--mount=:/out --mount=./out:out --mount=out:/:ro", 64, [":/out, ./out:out, out:/:ro"]),
-        ("slurm", TWO, "--mount=a:/out --mount=b:/out/ --mount=c:/c", 64,
-         ["EP804 a path has several mounts | /out | write each"]),
-        ("compose", TWO, "--mount=./a:/run --mount=./b:/tmp/ --mount=./c:/tmp/c", 64,
-         ["EP804 a mount hides what the job has there | /run (/run/secrets/entrypoint), /tmp (/tmp) | choose another path"]),
-        ("kubernetes", TWO, "--mount=a:/run/secrets/entrypoint:ro --mount=b://dev/./shm --mount=c:/.", 64,
-         ["| /run/secrets/entrypoint (/run/secrets/entrypoint), /dev/shm (/dev/shm), / (/run/secrets/entrypoint), / (/etc"]),
-        ("compose", TWO, "--mount=server:/out:/out", 64, ["EP806 this path", "server:/out:/out | use a folder of this host"]),
-        ("kubernetes", TWO, "--mount=a:/a --mount=./out:/out:ro", 64, ["EP806 this path", "| ./out:/out:ro | write --mount CLAIM:/out"]),
-        ("slurm", TWO, "--mount=a,b:/out", 64, ["EP806 this path", "a,b | use a path without , and :"]),
-        ("slurm", TWO, "--mount=./out:/a,b", 64, ["EP806 this path", "/a,b | use a path without , and :"]),
-        ("slurm", TWO, "--image= --runtime=none --mount=/out:/out", 64, ["EP806 this path", "/out:/out | leave --mount out"]),
-        ("modelarts", TWO, "--mount=./out:/out", 64, ["EP806 this path", "./out:/out | write SERVER:/folder:/out"]),
-        ("modelarts", TWO, "--mount=obs://b/out:/out:ro", 64, ["EP806 this path", "obs://b/out:/out:ro | write SERVER"]),
-        ("kubernetes", UNEQUAL, "--nodes=4", 64, ["EP800 --nodes 4 contradicts 2 hosts", "they have different slots"]),
-        ("kubernetes", TWO, "--nodes=4 --hosts=a,b", 64, ["EP800 --nodes 4 contradicts 2 hosts | --hosts | "]),
-        ("kubernetes", TWO, "--nodes=many", 64, ["EP800 --nodes is not a number of nodes | many | "]),
-        ("kubernetes", TWO, "--nodes=0", 64, ["EP800 --nodes is not a number of nodes | 0 | "]),
-        ("kubernetes", TWO, "--kind mpijob", 78, ["--kind mpijob", "slots"]),
-        ("modelarts", UNEQUAL, "", 78, ["training job", "slots 1, 2"]),
-        ("compose", TWO, "--inject=./toolkit", 64, ["EP806 not the name of an image | --inject ./toolkit | write --inject entry"]),
-        ("kubernetes", TWO, "--inject='a b'", 64, ["EP806 not the name of an image | --inject a b |"]),
-        ("kubernetes", TWO, "--image= --inject=t:1", 64, ["EP805 the target kubernetes needs an image | no --image |"]),
-        ("kubernetes", TWO, "--inject-as=image", 64, ["EP805 --inject-as needs the toolkit's image", "| add --inject IMAGE"]),
-        ("kubernetes", TWO, "--inject=t:1 --inject-as=volume", 64, ["EP803 there is no such way | --inject-as volume | use one of copy, im"]),
-        ("kubernetes", TWO, "--inject=t:1 --mount=data:/opt", 64, ["EP804 a mount hides", "/opt (/opt/entrypoint)"]),
-        ("slurm", TWO, "--inject=t:1", 64, ["EP806 this path cannot be mounted", "/t:1 | use a path without , and :"]),
-        ("modelarts", TWO, "--inject=obs://b/c/t.tar", 64, ["EP806 not in the code directory", "--code not given | put the toolkit's"]),
-        ("modelarts", TWO, "--code=obs://b/c --inject=obs://b/cc/t.tar", 64, ["EP806 not in the code directory", "t.tar, --code obs://b/c |"]),
-        ("modelarts", TWO, "--code=obs://b/c --inject=t.tar", 64, ["EP806 not an OBS path | --inject t.tar |"]),
-        ("compose", TWO, "--start=/run.sh", 64, ["EP804 an ENTRYPOINT is a JSON list of words | --start /run.sh | write --start '["]),
-        ("slurm", TWO, "--start=[]", 64, ["EP804 an ENTRYPOINT is a JSON list of words | --start [] |"]),
-        ("slurm", TWO, "--image= --runtime=none --start='[\"/run.sh\"]'", 64, ["EP805 --start needs an image | --start ["]),
-        ("slurm", f"timeouts: {{grace: 70000}}\n{TWO}", "", 78, ["Slurm", "timeouts.grace"]),
-    ],
-)  # fmt: skip
+    ("target", "spec", "words", "status", "named"), table("tests/tables/deploy_lacks.yaml")["lacks"]
+)
 def test_what_a_target_lacks_is_named(
     target: str, spec: str, words: str, status: int, named: list[str], deploy: Deploy
 ) -> None:

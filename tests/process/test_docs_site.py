@@ -10,27 +10,12 @@ from urllib.parse import unquote
 
 import pytest
 
-from tests import TREE
+from tests import TREE, table
 from tests.command import captured
 from tests.pages import SITE, browser, first_hit, missing, site_tab
 
 # What users type into the search, and the page that has to be its first answer.
-FOUND = {
-    "rollback": "how-to/adopt-and-remove",
-    "回滚": "zh/adopt-and-remove",
-    "uninstall": "how-to/adopt-and-remove",
-    "air-gapped": "how-to/adopt-and-remove",
-    "Prometheus": "how-to/metrics",
-    "checkpoint": "how-to/checkpoints",
-    "spare": "how-to/spares",
-    "hang": "how-to/hangs",
-    "log files": "how-to/logs",
-    "libuv": "reference/torchrun",
-    "NCCL": "how-to/network",
-    "Connection refused": "reference/causes",
-    "exit code 137": "reference/exit-codes",
-    "EP500": "reference/messages",
-}
+FOUND = table("tests/tables/docs_site.yaml")["found"]
 
 
 @pytest.fixture(scope="module")

@@ -20,6 +20,7 @@ from entrypoint.base.values import replace
 from entrypoint.ranks import orders
 from entrypoint.ranks.keeping import KeeperProcess
 from entrypoint.system import proc
+from tests import table
 from tests.process.bench import executable
 from tests.process.keeps import PLAIN, Keeper, Make
 from tests.waits import until
@@ -458,27 +459,8 @@ time.sleep(30)
 """
 
 LIES = {
-    "words": r"printf 'garbage\n\n\377start x\nstart 99999999999\nstart -1\n' >keeper",
-    "a flood": "yes start 1 | head -c 200000 >keeper",
-    "half a line": "printf 'sta' >keeper",
-    "itself": "printf '\\nstart %s\\n' $$ >keeper",
-    "a child": "sh rank.sh true & sleep 0.5; kill $!",
-    "an orphan": "(NUMBER=0 setsid sh rank.sh true &) ; sleep 0.5",
-    "an orphan of a daemon's name": "cp $(command -v sh) orted; (NUMBER=0 setsid ./orted -c 'sh rank.sh true; :' &) ; sleep 0.5",
-    "a status of another": "printf '0\\n' >keeper.end.$PPID; kill -URG $PPID",
-    "without its pipe": "rm keeper keeper.wait",
-    "a status for its own shell": "printf '0\\n' >keeper.end.$SHELL_; kill -URG $SHELL_",
-    "words in the name of its shell": "printf 'start %s w\\n' $SHELL_ $SHELL_ >keeper; sleep 0.2; printf 'w 0\\n' >keeper.end.$SHELL_; kill -URG $SHELL_",
-    "many such words": "for i in $(seq 100); do printf 'start %s w%s\\n' $SHELL_ $i >keeper; done; sleep 600",
-    "a folder in place of its status": "mkdir keeper.end.$SHELL_",
-    "a link in place of its status": "ln -s lied keeper.end.$SHELL_",
-    "its shell is suspended": "kill -STOP $SHELL_",
-    "its shell is killed": "kill -KILL $SHELL_; sleep 600",
-    "its launcher is suspended": "(sleep 1; kill -CONT $LAUNCHER) & kill -STOP $LAUNCHER",
-    "bytes for the shells": "head -c 200000 /dev/zero >keeper.wait",
+    **table("tests/tables/keeper.yaml")["lies"],
     "a silent caller": f"{sys.executable} -c '{CALLS}' & sleep 0.5",
-    "signals to the keeper": "for s in TERM INT HUP QUIT USR1 USR2 URG ALRM PIPE; do kill -$s $PPID; done",
-    "a stop of the keeper": "(sleep 0.5; kill -CONT $PPID) & kill -STOP $PPID",
 }
 
 

@@ -10,10 +10,10 @@ import subprocess
 import sys
 from pathlib import Path
 from shlex import split
-from typing import Any
 
 import pytest
 
+from tests import table
 from tests.process.bench import Bench
 from tests.waits import until
 
@@ -28,74 +28,32 @@ LAST = [
 ROOT = ["--allow-run-as-root"] if os.geteuid() == 0 else []
 # The documented default is used where one of its interfaces exists.
 THERE = [name for name in ("ib0", "bond0", "eth0") if Path("/sys/class/net", name).exists()]
-INTERFACE = ["-x", "NCCL_SOCKET_IFNAME=ib0,bond0,eth0"] if THERE else []  # on ModelArts
-
-BIND = ["--bind-to", "none", "--map-by", "slot"]
-FAMILY = ("-x", "NCCL_SOCKET_FAMILY=AF_INET", "-x", "NCCL_IB_DISABLE=0")
-X = ["-x", "HOROVOD_MPI_THREADS_DISABLE=1", *FAMILY]
-MODELARTS = ["-x", "HOROVOD_MPI_THREADS_DISABLE=1", "-x", "NCCL_DEBUG=INFO", *FAMILY]
-MCA = ["-mca", "pml", "ob1", "-mca", "btl", "^openib,ofi", "-mca", "plm_rsh_no_tree_spawn", "true"]
+INTERFACE = "-x NCCL_SOCKET_IFNAME=ib0,bond0,eth0" if THERE else ""  # on ModelArts
+X = "-x HOROVOD_MPI_THREADS_DISABLE=1 -x NCCL_SOCKET_FAMILY=AF_INET -x NCCL_IB_DISABLE=0"
+MCA = "-mca pml ob1 -mca btl ^openib,ofi -mca plm_rsh_no_tree_spawn true"
 
 
 def line(
     run_dir: Path,
     np: str = "2",
     hostfile: str = "",
-    network: tuple[str, ...] = (),
-    tune: tuple[str, ...] = (),
-    bind: list[str] = BIND,
-    x: list[str] | None = None,
-    mca: list[str] = MCA,
-    extra: tuple[str, ...] = (),
+    network: str = "",
+    tune: str = "",
+    bind: str = "--bind-to none --map-by slot",
+    x: str = X,
+    mca: str = MCA,
+    extra: str = "",
 ) -> list[str]:
     """mpirun's words on one node with Open MPI 4, in their order."""
     return [
         *("--tag-output", "-np", np, "-hostfile", hostfile or f"{run_dir}/hostfile"),
         *("-mca", "orte_keep_fqdn_hostnames", "1"),
-        *(*network, *tune, *ROOT, *bind, *(X if x is None else x), *mca, *extra, *LAST),
+        *(*split(network), *split(tune), *ROOT, *split(bind)),
+        *(*split(x.format(INTERFACE=INTERFACE)), *split(mca), *split(extra), *LAST),
     ]
 
 
-SETTINGS: list[tuple[dict[str, str], dict[str, Any]]] = [
-    ({}, {}),
-    # ModelArts' documents ask for these
-    ({"MA_JOB_DIR": "/home/ma-user/modelarts"}, {"x": [*MODELARTS, *INTERFACE]}),
-    (
-        {"MA_JOB_DIR": "/m", "NCCL_DEBUG": "WARN", "NCCL_SOCKET_IFNAME": "lo"},
-        {
-            "x": [each.replace("INFO", "WARN") for each in MODELARTS]
-            + ["-x", "NCCL_SOCKET_IFNAME=lo"]
-        },
-    ),
-    ({"OPENMPI_NP": "5"}, {"np": "5"}),
-    ({"OPENMPI_HOST_FILE_PATH": "/my/hosts"}, {"hostfile": "/my/hosts"}),
-    ({"TUNE_ENV_FILE": "/my/tune file"}, {"tune": ("-tune", "/my/tune file")}),
-    ({"OPENMPI_BIND_ARGS": "--bind-to core  --map-by ppr:2:node"}, {"bind": ["--bind-to", "core", "--map-by", "ppr:2:node"]}),
-    ({"OPENMPI_X_ARGS": "-x A=1 -x PATH"}, {"x": ["-x", "A=1", "-x", "PATH"]}),
-    ({"OPENMPI_MCA_ARGS": "-mca pml ^ucx\n-mca btl self,*"}, {"mca": ["-mca", "pml", "^ucx", "-mca", "btl", "self,*"]}),
-    ({"OPENMPI_EXTRA_ARGS": "-display-map $(id) *"}, {"extra": ("-display-map", "$(id)", "*")}),
-    ({"ENTRYPOINT_LAUNCHER_ARGS": "-mca a 'b  c' '$(id)'"}, {"extra": ("-mca", "a", "b  c", "$(id)")}),
-    ({"MY_MPI_SLOTS": "3"}, {"np": "3"}),
-    (
-        {"MY_MPI_BTL_TCP_IF": "lo"},
-        {
-            "network": ("-mca", "btl_tcp_if_include", "lo", "-mca", "oob_tcp_if_include", "lo"),
-            "x": [*X, "-x", "NCCL_SOCKET_IFNAME=lo"],
-        },
-    ),
-    (
-        {"NCCL_DEBUG": "WARN", "NCCL_SOCKET_IFNAME": "ib0", "LD_LIBRARY_PATH": "/opt/lib"},
-        {
-            "x": [
-                *("-x", "HOROVOD_MPI_THREADS_DISABLE=1", "-x", "NCCL_DEBUG=WARN"),
-                *("-x", "NCCL_SOCKET_FAMILY=AF_INET", "-x", "NCCL_IB_DISABLE=0"),
-                *("-x", "NCCL_SOCKET_IFNAME=ib0", "-x", "LD_LIBRARY_PATH"),
-            ]
-        },
-    ),
-    # Ours win over the documented names.
-    ({"ENTRYPOINT_MPI_NP": "6", "OPENMPI_NP": "5"}, {"np": "6"}),
-]  # fmt: skip
+SETTINGS: list[tuple[dict[str, str], dict[str, str]]] = table("tests/tables/mpirun_line.yaml")
 
 
 def test_every_documented_setting(bench: Bench) -> None:

@@ -19,6 +19,7 @@ import pytest
 
 from entrypoint.base import kept, registry
 from tests import command
+from tests import table as cases
 from tests.cluster import free_port
 from tests.process.bench import Bench, executable
 
@@ -184,25 +185,9 @@ def test_the_rank_table_is_read_or_said_to_decide(bench: Bench) -> None:
 
 
 REFUSALS: dict[str, tuple[int, tuple[str, ...], dict[str, str]]] = {
-    "nothing": (0, ("--launcher", "plain", "--", "true"), {}),
+    **cases("tests/tables/plan_is_run.yaml")["refusals"],
     "short secret": (65, ("--hosts", "a,b", "--", "true"), {"ENTRYPOINT_SECRET": SECRET[:15]}),
-    "no secret file": (66, ("--launcher", "mpirun", "--hosts", "a,b", "--secret-file", "none", "--", "true"), {}),
-    "weak secret file": (78, ("--launcher", "ascend", "--hosts", "a,b", "--secret-file", "weak", "--", "true"), {}),
-    "no run directory": (73, ("--launcher", "tensorflow", "--run-dir", "/proc/none", "--", "true"), {}),
-    "no working directory": (127, ("--launcher", "plain", "--workdir", "none", "--", "true"), {}),
-    "no such program": (127, ("--launcher", "plain", "--", "no-such-program"), {}),
-    "no such program of many": (127, ("--launcher", "tensorflow", "--", "no-such-program"), {}),
-    "not to be executed": (126, ("--launcher", "pytorch", "--", "./weak"), {}),
-    "no such script": (127, ("--launcher", "torchrun", "--", "python", "none.py"), {}),
-    "no such interface": (78, ("--launcher", "plain", "--network-interface", "none9", "--", "true"), {}),
-    "no such device": (78, ("--device", "nvidia", "--", "true"), {}),
-    "fewer devices than ranks": (
-        78, ("--slots", "3", "--launcher", "torchrun", "--", "true"), {"ENTRYPOINT_SIMULATE_ASCEND": "2"},
-    ),
-    "rank table of another job": (
-        78, ("--hosts", "a,b", "--", "true"), {"ENTRYPOINT_SIMULATE_ASCEND": "2", "RANK_TABLE_FILE": "table.json"},
-    ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.promise(

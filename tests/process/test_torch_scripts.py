@@ -33,6 +33,8 @@ from tests import table
 from tests.command import captured
 from tests.process.bench import Process
 
+TABLE = table("tests/tables/torch_scripts.yaml")
+
 CPU = Device("cpu", 0, "no accelerator")
 AWKWARD = (
     *("", "a b", "it's", '"q"', *split("$HOME $$ ${local_rank} $(id) `id`"), "a\nb", "*", "ü\\"),
@@ -220,7 +222,7 @@ def test_a_list_of_nodes_says_how_many_there_are(bench: Bench) -> None:
     assert "EP650 no node of this job has this index | 1 of 1" in got.error
 
 
-ELSEWHERE = table("tests/tables/torch_scripts.yaml")["elsewhere"]
+ELSEWHERE = TABLE["elsewhere"]
 
 
 @pytest.mark.promise("a rendered script takes no node of several for the only one")
@@ -319,31 +321,11 @@ def test_every_setting_has_a_variable(bench: Bench) -> None:
     ]
 
 
-ON_MODELARTS = {"MA_NUM_HOSTS": "2"}
-OF_EACH = "hosts: ['w-0:1', 'w-1:3', w-2]"
+OF_EACH = TABLE["of_each"]
 
 
 @BOTH
-@pytest.mark.parametrize(
-    ("text", "env", "count"),
-    [
-        ("name: x", {"NGPUS_PER_NODE": "4", "MA_NUM_GPUS": "8"}, 4),
-        ("name: x", {**ON_MODELARTS, "MA_NUM_GPUS": "8"}, 8),
-        ("name: x", {**ON_MODELARTS, "MA_NUM_GPUS": "0"}, 1),
-        ("name: x", ON_MODELARTS, 1),
-        ("name: x", {"NGPUS_PER_NODE": "0"}, 1),
-        ("name: x", {"NGPUS_PER_NODE": "08"}, 8),
-        # slots of the spec win over the platform's, as under `entrypoint run`: docs/reference/platforms.md
-        ("slots: 2", {**ON_MODELARTS, "MA_NUM_GPUS": "8"}, 2),
-        ("slots: 2", {"MA_NUM_GPUS": "8", "NGPUS_PER_NODE": "4"}, 4),
-        ("slots: 2", {"MY_MPI_SLOTS": "5"}, 5),
-        # slots of each node
-        (OF_EACH, {"NODE_RANK": "0"}, 1),
-        (OF_EACH, {"NODE_RANK": "1", "MY_MPI_SLOTS": "5"}, 3),
-        (OF_EACH, {"NODE_RANK": "2", "MY_MPI_SLOTS": "5"}, 5),
-        (OF_EACH, {"NODE_RANK": "1", "NGPUS_PER_NODE": "2"}, 2),
-    ],
-)
+@pytest.mark.parametrize(("text", "env", "count"), TABLE["processes"])
 def test_processes_of_a_node(
     bench: Bench, script: str, text: str, env: dict[str, str], count: int
 ) -> None:
@@ -352,10 +334,7 @@ def test_processes_of_a_node(
 
 
 @BOTH
-@pytest.mark.parametrize(
-    ("env", "message"),
-    table("tests/tables/torch_scripts.yaml")["wrong"],
-)
+@pytest.mark.parametrize(("env", "message"), TABLE["wrong"])
 def test_what_is_not_read_as_run_reads_it_is_refused(
     bench: Bench, script: str, env: dict[str, str], message: str
 ) -> None:
@@ -759,7 +738,7 @@ def test_every_variable_of_torch_s_is_a_setting() -> None:
         argv_of("env: {RDZV_BACKEND: static}")
 
 
-REFUSED = table("tests/tables/torch_scripts.yaml")["reserved"]
+REFUSED = TABLE["reserved"]
 
 
 @pytest.mark.parametrize("word", REFUSED)
@@ -914,7 +893,7 @@ assert __name__ == "__main__"
 
 @pytest.mark.parametrize(
     ("program", "ending", "status", "said"),
-    table("tests/tables/torch_scripts.yaml")["ends"],
+    TABLE["ends"],
 )
 def test_the_program_s_own_status_and_torch_s_report_that_names_it(
     tmp_path: Path, program: str, ending: str, status: int, said: str

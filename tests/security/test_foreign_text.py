@@ -12,43 +12,25 @@ from pathlib import Path
 import pytest
 
 from entrypoint.base.text import LONGEST, escaped, escaped_lines, one_line
+from tests import table
 
 EVIL = "\x1b]0;owned\x07\x1b[2J\r\x9b1m\u202e\nFORGED"
-SAGEMAKER = {
-    "TRAINING_JOB_NAME": "job", "SM_HOSTS": json.dumps([f"a{EVIL}", "b"]), "SM_CURRENT_HOST": "b",
-}  # fmt: skip
 TIMELINE = {
     "job": EVIL, "me": 0, "hosts": [f"a{EVIL}", "b"], "alone": False,
     "phases": [[f"x{EVIL}", 0, 1, ""], ["roll call", 0, 1, EVIL]],
     "peers": {"1": {"part": None, "answered": None, "why": EVIL}},
 }  # fmt: skip
 RESULT = {"status": 7, "reason": EVIL, "node": EVIL, "job": EVIL, "class": "job"}
-COMMANDS: dict[str, tuple[list[str], dict[str, str]]] = {
-    "a platform's hosts": (["plan"], SAGEMAKER),
-    "a command": (["plan", "--", "python", EVIL], {}),
-    "a flag": (["plan", f"--{EVIL}"], {}),
-    "a value": (["plan", "--slots", EVIL], {}),
-    "a command that there is not": ([EVIL], {}),
-    "a launcher": (["run", "--launcher", EVIL, "--", "true"], {}),
-    "a program": (["run", "--launcher", "plain", "--slots", "2", "--", f"./{EVIL}"], {}),
-    "a program that we become": (["run", "--launcher", "plain", "--slots", "1", "--", f"./{EVIL}"], {}),
-    "a variable's name": (["plan", "--", "true"], {f"ENTRYPOINT_{EVIL}": "x"}),
-    "a workdir": (["plan", "--", "true"], {"ENTRYPOINT_WORKDIR": f"/{EVIL}"}),
-    "a spec": (["plan", "--spec", f"/{EVIL}"], {}),
-    "words to explain": (["explain", EVIL], {}),
-    "a run directory": (["status", "--run-dir", f"/{EVIL}"], {}),
-    "a folder to report": (["report", f"/{EVIL}"], {}),
-    "a timeline": (["report", "run"], {}),
-    "a timeline that is none": (["report", "broken"], {}),
-    "a result": (["status", "--run-dir", "run"], {}),
-    "a rank table": (["ranktable", "check", "table.json"], {}),
-    "facts": (["facts"], SAGEMAKER),
-    "a check": (["check", "--", EVIL], {}),
-    "as JSON": (["plan", "--json", "--", EVIL], {}),
+VARIABLES = {
+    "none": {}, "name": {f"ENTRYPOINT_{EVIL}": "x"}, "workdir": {"ENTRYPOINT_WORKDIR": f"/{EVIL}"},
+    "hosts": {
+        "TRAINING_JOB_NAME": "job", "SM_HOSTS": json.dumps([f"a{EVIL}", "b"]), "SM_CURRENT_HOST": "b",
+    },
 }  # fmt: skip
+COMMANDS = table("tests/tables/foreign_text.yaml")["commands"]
 
 
-def said(folder: Path, words: list[str], env: dict[str, str]) -> tuple[int, str]:
+def said(folder: Path, words: str, variables: str = "none") -> tuple[int, str]:
     record = {"version": 1, "toolkit": EVIL, "result": RESULT, "timeline": TIMELINE}
     (folder / "broken-state.json").write_text(json.dumps(record))
     record["timeline"] = {**TIMELINE, "phases": [["roll call", 0, 1, ""]], "peers": {}}
@@ -59,9 +41,10 @@ def said(folder: Path, words: list[str], env: dict[str, str]) -> tuple[int, str]
         "HOME": str(folder),
         "ENTRYPOINT_RUN_DIR": str(folder / "boot"),
     }
+    argv = [word.replace("EVIL", EVIL) for word in words.split()]
     done = subprocess.run(
-        [sys.executable, "-m", "entrypoint", *words], env={**base, **env}, cwd=folder,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
+        [sys.executable, "-m", "entrypoint", *argv], env={**base, **VARIABLES[variables]},
+        cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
     )  # fmt: skip
     return done.returncode, done.stdout.decode("utf-8", "surrogateescape")
 

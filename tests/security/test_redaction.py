@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import secrets
+import shlex
 import stat
 import sys
 from pathlib import Path
@@ -47,27 +48,7 @@ def entrypoint(folder: Path, *argv: str) -> command.Done:
     return command.run(folder, *argv, env=environment())
 
 
-COMMANDS: dict[str, tuple[int, tuple[str, ...]]] = {
-    "plan": (0, ("plan", "--spec", "job.yaml", *FLAG, "--", *WORDS)),
-    "plan, JSON": (0, ("plan", "--spec", "job.yaml", "--json", *FLAG, "--", *WORDS)),
-    "plan, one node": (0, ("plan", "--launcher", "plain", "--hosts", "a", *FLAG, "--", *WORDS)),
-    "render": (0, ("render", "--spec", "job.yaml", "--out", "rendered", *FLAG)),
-    "deploy": (0, ("deploy", "compose", "--spec", "job.yaml", "--image", "i", "--out", "made.yaml", *FLAG)),
-    "deploy, printed": (0, ("deploy", "compose", "--spec", "job.yaml", "--image", "i", *FLAG)),
-    "deploy slurm": (0, ("deploy", "slurm", "--spec", "job.yaml", "--nodes", "2", *FLAG)),
-    "schema": (0, ("schema",)),
-    "ranktable": (0, ("ranktable", "make", "--server-id", "10.0.0.1", "--addresses", "10.1.0.1,10.1.0.2")),
-    "--help": (0, ("--help",)),
-    "run --help": (0, ("run", "--help")),
-    "--version": (0, ("--version",)),
-    "a body for all to read": (78, ("deploy", "modelarts", "--spec", "job.yaml", "--image", "i", "--flavor", "f")),
-    "no such flag": (64, ("run", "--spec", "job.yaml", f"--token={BY_FLAG}", "--secret", BY_WORD)),
-    "a flag's value": (65, ("run", "--spec", "job.yaml", *FLAG, "--slots", "many", "--", *WORDS)),
-    "a flag that is no NAME=VALUE": (65, ("run", "--spec", "job.yaml", "--env", f"MY_TOKEN:{BY_FLAG}")),
-    "no such file": (66, ("run", "--spec", "none.yaml", *FLAG, "--", *WORDS)),
-    "a broken spec": (65, ("run", "--spec", "broken.yaml", *FLAG)),
-    "nobody there": (69, ("run", "--spec", "job.yaml", "--timeout", "0.2", *FLAG, "--", *WORDS)),
-}  # fmt: skip
+COMMANDS: dict[str, tuple[int, str]] = TABLE["commands"]
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -79,8 +60,10 @@ def test_no_command_shows_a_secret(name: str, tmp_path: Path) -> None:
     (tmp_path / "broken.yaml").write_text(
         f"env:\n  HF_TOKEN: {BY_SPEC}\n  HF_TOKEN: {BY_SPEC}\nhosts: {{a: b}}\nslots: x\n"
     )
-    status, argv = COMMANDS[name]
-    done = entrypoint(tmp_path, *argv)
+    status, words = COMMANDS[name]
+    planted = {"FLAG": shlex.join(FLAG), "WORDS": shlex.join(WORDS)}
+    line = words.format(**planted, BY_FLAG=BY_FLAG, BY_WORD=BY_WORD)
+    done = entrypoint(tmp_path, *split(line))
     assert done.returncode == status, done.stderr
     given = ("job.yaml", "broken.yaml", "train.py")
     written = [path for path in tmp_path.rglob("*") if path.is_file() and path.name not in given]

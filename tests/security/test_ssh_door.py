@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import table
 from tests.security.door import SSHD, Door, needs_ssh, planned
 
 pytestmark = needs_ssh
@@ -292,27 +293,8 @@ def test_the_client_believes_known_hosts_alone(opened: Open) -> None:
     algorithms."""
     door = opened()
     seen = settings(door.ssh("-G", "node-0").stdout)
-    expected = {
-        "stricthostkeychecking": "true",
-        "userknownhostsfile": f"{door.folder}/known_hosts",
-        "globalknownhostsfile": "none",
-        "hostkeyalias": "node-0",
-        "hostname": "127.0.0.2",
-        "identityfile": f"{door.folder}/client_key",
-        "identitiesonly": "yes",
-        "identityagent": "none",
-        "updatehostkeys": "false",
-        "batchmode": "yes",
-        "passwordauthentication": "no",
-        "preferredauthentications": "publickey",
-        "forwardagent": "no",
-        "forwardx11": "no",
-        "controlmaster": "false",
-        "clearallforwardings": "yes",
-        "permitlocalcommand": "no",
-        "hostkeyalgorithms": "ssh-ed25519",
-        "pubkeyacceptedalgorithms": "ssh-ed25519",
-    }
+    told = table("tests/tables/ssh_client.yaml").items()
+    expected = {name: value.format(folder=door.folder) for name, value in told}
     assert {name: seen.get(name) for name in expected} == expected
     assert "diffie-hellman" not in seen["kexalgorithms"]
     assert "nistp" not in seen["kexalgorithms"]

@@ -36,10 +36,7 @@ def end(status: int, what: str = "it") -> ProgramExit:
     return ProgramExit(status, what, f"{what} exited with {status}")
 
 
-@pytest.mark.parametrize(
-    ("statuses", "wait", "cause"),
-    TABLE["ranks"],
-)
+@pytest.mark.parametrize(("statuses", "wait", "cause"), TABLE["ranks"])
 def test_the_cause_among_failed_ranks(statuses: list[int], wait: float, cause: int) -> None:
     failures = Failures()
     waits = [
@@ -67,10 +64,7 @@ def test_who_ended_well_is_no_cause() -> None:
     assert Failures().cause() is None
 
 
-@pytest.mark.parametrize(
-    ("heard", "waits", "cause"),
-    TABLE["nodes"],
-)
+@pytest.mark.parametrize(("heard", "waits", "cause"), TABLE["nodes"])
 def test_the_outcome_among_nodes(
     heard: list[tuple[int, int, bool]], waits: list[float | None], cause: int | None
 ) -> None:

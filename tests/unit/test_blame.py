@@ -54,10 +54,7 @@ def test_whose_it_is(output: str, slug: str, words: str) -> None:
     assert cause.retry in ("no", "unknown"), cause
 
 
-@pytest.mark.parametrize(
-    ("output", "slug"),
-    TABLE["others"],
-)  # fmt: skip
+@pytest.mark.parametrize(("output", "slug"), TABLE["others"])
 @pytest.mark.control("labelled failures are judged rightly, and no mistake is retried")
 def test_what_only_looks_like_it(output: str, slug: str) -> None:
     cause = judge([*TRACEBACK, *output.split("\n")], 1)

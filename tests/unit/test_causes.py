@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ from entrypoint.causes.phrase import first_cause, phrase
 from entrypoint.causes.table import HARDWARE, KINDS, Signature, signatures
 from tests import table
 from tests.backtracking import parsed, sample
-from tests.unit.devicefaults import OLD_ECC, fault
+from tests.unit.devicefaults import fault
 
 TABLE = table("tests/tables/causes.yaml")
 
@@ -30,9 +31,18 @@ FULL = (
     "CUDA out of memory. Tried to allocate 2.00 GiB (GPU 1; 79.15 GiB total capacity; {} GiB already"
     " allocated; 20.00 MiB free; {} GiB reserved in total by PyTorch)"
 )
+NAMED = {
+    "KEY_ERROR": KEY_ERROR, "ECC": [ECC], "RESET": [RESET], "CHILD": [CHILD], "MODULE": [MODULE],
+    "LAUNCH_FAILURE": [LAUNCH_FAILURE], "OOM": [OOM], "FULL": [FULL.format(70, 75)],
+}  # fmt: skip
 RETRY = re.compile(
     r"[(;] ?(a retry does not help|retry( elsewhere)?|whether a retry helps is unknown)[;)]"
 )
+
+
+def spelled(lines: list[str]) -> list[str]:
+    """Return an output of the table with the lines that it names."""
+    return [line for word in lines for line in NAMED.get(word, [word])]
 
 
 # --------------------------------------------------------------------------------------------------
@@ -115,47 +125,9 @@ def test_a_phrase(cause: Cause, rank: str, text: str) -> None:
 # The rules
 
 
-@pytest.mark.parametrize(
-    ("lines", "slug"),
-    [
-        # a root wins over a consequence, wherever it stands
-        ([RESET, ECC], "gpu-ecc"),
-        ([ECC, RESET, CHILD], "gpu-ecc"),
-        ([RESET, *KEY_ERROR], "user-code"),
-        ([CHILD, RESET], "peer-lost"),
-        ([CHILD], "launcher-stop"),
-        # a report of the device wins over the program's exception
-        ([*KEY_ERROR, "NVRM: Xid (PCI:0000:01:00): 79, pid=1, GPU has fallen off the bus."], "gpu-lost"),
-        # a named error wins over the exception above it
-        ([*KEY_ERROR, "OSError: [Errno 28] No space left on device"], "disk-full"),
-        # among equals, the first
-        (["OSError: [Errno 28] x", "OSError: [Errno 5] y"], "disk-full"),
-        (["OSError: [Errno 5] y", "OSError: [Errno 28] x"], "storage-io"),
-        # hints are no evidence
-        (["KeyError: 'a'", "Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions."], "user-code"),
-        (["TypeError: b", "  [Hint: 'cudaErrorLaunchFailure'. An exception occurred on the device]"], "user-code"),
-        (["ValueError: c", "x. This can happen if the node was preempted, had a hardware failure"], "user-code"),
-        # warnings, and what was followed by progress, are weaker than any exception
-        (["WARNING: Connection reset by peer", *KEY_ERROR], "user-code"),
-        (["urllib3: Retrying (Retry 1/3): Temporary failure in name resolution", *KEY_ERROR], "user-code"),
-        (["OSError: [Errno 5] Input/output error", "step 12 loss 0.3", *KEY_ERROR], "user-code"),
-        (["OSError: [Errno 5] Input/output error", *KEY_ERROR], "storage-io"),
-        # so is a report of the device, if the program went on and ended with a mistake of its own
-        ([ECC, "step 12 loss 0.3", *KEY_ERROR], "user-code"),
-        ([ECC, "step 12 loss 0.3", "RuntimeError: step 13 failed"], "gpu-ecc"),
-        # prefixes of ranks
-        (["[rank3]: KeyError: 'a'"], "user-code"),
-        (["[1,3]<stderr>:KeyError: 'a'"], "user-code"),
-        (["(RayTrainWorker pid=12, ip=10.0.0.2) KeyError: 'a'"], "user-code"),
-        (["[entrypoint worker-3] KeyError: 'a'"], "user-code"),
-        (["2024-05-01T10:00:00.123Z [rank1]: KeyError: 'a'"], "user-code"),
-        (["\x1b[31mModuleNotFoundError: No module named 'apex'\x1b[0m"], "user-import"),
-        (["worker-1  | KeyError: 'a'"], "user-code"),
-        ([], "user-code"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("lines", "slug"), TABLE["winners"])
 def test_which_cause_wins(lines: list[str], slug: str) -> None:
-    assert judge(lines, 1).slug == slug
+    assert judge(spelled(lines), 1).slug == slug
 
 
 @pytest.mark.parametrize(
@@ -190,21 +162,7 @@ def test_noise_before_a_mistake_changes_nothing(noise: str) -> None:
     assert judge([noise], 0).slug == "harmless"
 
 
-REAL: tuple[tuple[list[str], int], ...] = (
-    ([FULL.format(70, 75)], 1),
-    (KEY_ERROR, 1),
-    ([ECC], 1),
-    ([MODULE], 1),
-    (["OSError: [Errno 28] No space left on device: '/ckpt/1.pt'"], 1),
-    ([RESET, CHILD], 1),
-    (["[E ProcessGroupNCCL.cpp:563] [Rank 5] Watchdog caught collective operation timeout"], 134),
-    (["ValueError: loss is nan"], 1),
-    (["train.py: error: unrecognized arguments: --x"], 2),
-    (["DataLoader worker (pid 7) is killed by signal: Killed."], 1),
-    (["Loading shards"], 139),
-    (["Loading shards"], 137),
-    (["Loading shards"], 143),
-)
+REAL = [(spelled(lines), status) for lines, status in TABLE["real"]]
 # A host without an address of one family: torch goes on with the other one.
 NO_IPV6 = (
     "[W{} socket.cpp:601] [c10d] The IPv6 network addresses of (node-0, 29500) cannot be retrieved"
@@ -257,10 +215,7 @@ def test_code_in_a_traceback_is_no_evidence() -> None:
         assert judge([frame, f"    {code}", "KeyError: 'a'"], 1).slug == "user-code"
 
 
-@pytest.mark.parametrize(
-    ("status", "signal", "slug", "retry"),
-    TABLE["ends"],
-)
+@pytest.mark.parametrize(("status", "signal", "slug", "retry"), TABLE["ends"])
 def test_an_end_without_words_is_a_guess(
     status: int | None, signal: str, slug: str, retry: str
 ) -> None:
@@ -334,40 +289,13 @@ def test_the_first_root_is_the_jobs(causes: list[str], slug: str) -> None:
 # What the node measured
 
 
-@pytest.mark.parametrize(
-    ("lines", "status", "evidence", "slug", "certainty"),
-    [
-        ([], 137, Evidence(oom_kills=1), "host-oom", "high"),
-        ([], 137, Evidence(), "killed-unknown", "low"),
-        ([MODULE], 1, Evidence(oom_kills=1), "user-import", "high"),
-        (["DataLoader worker (pid 7) is killed by signal: Killed."], 1, Evidence(oom_kills=1), "host-oom", "high"),
-        ([], 135, Evidence(shm_free=0, shm_size=64 << 20), "shm-full", "high"),
-        ([], 135, Evidence(shm_free=60 << 20, shm_size=64 << 20), "shm-full", "low"),
-        (["PytorchStreamWriter failed writing file data/1: file write failed"], 1, Evidence(disk_full=("/ckpt",)), "disk-full", "high"),
-        (["RuntimeError: cannot save checkpoint: OSError"], 1, Evidence(disk_full=("/ckpt",)), "disk-full", "high"),
-        (KEY_ERROR, 1, Evidence(disk_full=("/ckpt",)), "user-code", "high"),
-        (["RuntimeError: can't start new thread"], 1, Evidence(refused_processes=4), "proc-limit", "high"),
-        (KEY_ERROR, 1, Evidence(refused_processes=4), "user-code", "high"),
-        # a device that had a fault long ago does not explain a mistake
-        ([MODULE], 1, OLD_ECC, "user-import", "high"),
-        (KEY_ERROR, 1, OLD_ECC, "user-code", "high"),
-        ([RESET], 1, OLD_ECC, "peer-lost", "low"),
-        ([LAUNCH_FAILURE], 1, OLD_ECC, "gpu-ecc", "high"),
-        (["NCCL error, unhandled cuda error, NCCL version 2.1"], 1, OLD_ECC, "gpu-ecc", "high"),
-        (["Watchdog caught collective operation timeout: WorkNCCL"], 1, OLD_ECC, "gpu-ecc", "low"),
-        ([LAUNCH_FAILURE], 1, fault("xid", 79), "gpu-lost", "high"),
-        ([LAUNCH_FAILURE], 1, fault("xid", 74), "nvlink", "high"),
-        ([LAUNCH_FAILURE], 1, fault("xid", 94), "gpu-ecc", "high"),
-        ([LAUNCH_FAILURE], 1, fault("xid", 31), "cuda-kernel-fault", "low"),
-        (["RuntimeError: CUDA error: invalid device ordinal"], 1, fault("missing"), "gpu-lost", "high"),
-        (["RuntimeError: No CUDA GPUs are available"], 1, fault("missing"), "gpu-lost", "high"),
-        (["the vector core execution is abnormal"], 1, fault("health"), "gpu-lost", "high"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("lines", "status", "measured", "slug", "certainty"), TABLE["measured"])
 def test_measurements_are_weighed_with_the_output(
-    lines: list[str], status: int, evidence: Evidence, slug: str, certainty: str
+    lines: list[str], status: int, measured: dict[str, Any], slug: str, certainty: str
 ) -> None:
-    cause = judge(lines, status, "", evidence)
+    device = fault(*measured["fault"]) if "fault" in measured else None
+    evidence = device or Evidence(**measured)
+    cause = judge(spelled(lines), status, "", evidence)
     assert (cause.slug, cause.certainty) == (slug, certainty)
     if evidence.device_faults and slug.startswith(("gpu-ecc", "gpu-lost", "nvlink")):
         assert cause.device == "GPU 2"

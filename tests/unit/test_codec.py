@@ -18,53 +18,20 @@ from entrypoint.base.wire import Invalid
 from entrypoint.job import messages
 from entrypoint.session import codec
 from entrypoint.session.codec import BY_LEADER, BY_WORKER, TO_LEADER, Intake, pack, unpack
+from tests import table as cases
 from tests.extending import blocks
 
-FACTS: dict[str, Any] = {
-    "slots": 8,
-    "mpi": "4.1.4",
-    "toolkit": "1.2",
-    "clock": 1e9,
-    "history": {"attempt": 1, "without_progress": 0, "step": -1, "leaves": 0, "earlier": 0},
-    "not_ready": None,
-}
-FACTS |= {"interface": ["eth0", "10.0.0.7", "10.0.0.0/24"], "interfaces": ["eth0", "docker0"]}
-FACTS |= {"ports": [6060, 20007], "holder": "", "unhealthy": False, "checking": False}
-FACTS |= {"cpu_pool": "6321ed15-049f-42c0-abff-89da57874226 0-1/2 0", "leader_lost": 20.5}
-RANK: dict[str, Any] = {"rank": 3, "status": 7, "tail": ["a", "b"], "why": ""}
-ENDED: dict[str, Any] = {
-    "status": 1,
-    "what": "torchrun",
-    "reason": "it ended",
-    "tail": [],
-    "last": True,
-}
-HELLO: dict[str, Any] = {
-    "toolkit": "1.2",
-    "hosts": ["a", "b"],
-    "digest": "",
-    "rank": 1,
-    "launcher": "plain",
-    "env": {"A": "\udcff"},
-}
-PHASES: dict[str, Any] = {"phases": [["keys", 1.5, 2.0, ""], ["run", 3.0, 4.0, "rank 0"]]}
-PHASES |= {"answered": 1.0, "started": 2.0, "released": 0.0, "reported": 5.0}
-PONG = pack(messages.Pong(1.0, 0))
-HELLO |= {"job": "4711.0", "heartbeat": 15.0, "leader": "a4", "token": "b5", "address": "10.0.0.7"}
+TABLE = cases("tests/tables/codec.yaml")
 
-CAUSE = {
-    "slug": "gpu-ecc",
-    "role": "root",
-    "blame": "device",
-    "retry": "elsewhere",
-    "certainty": "high",
-    "says": "{device} reported an ECC error",
-    "fix": "",
-    "device": "GPU 2",
-    "lines": ["ECC"],
-    "rank": "rank 3",
-    "node": "",
-}
+# A message of each kind that has many fields.
+SAMPLES: dict[str, dict[str, Any]] = TABLE["samples"]
+FACTS, PHASES, HELLO = (SAMPLES[kind] for kind in ("node_info", "phases", "hello"))
+CAUSE = SAMPLES["diagnosis"]["cause"]
+PONG = pack(messages.Pong(1.0, 0))
+
+
+def with_samples(rows: list[list[Any]]) -> list[list[Any]]:
+    return [[kind, {**SAMPLES.get(kind, {}), **fields}, *rest] for kind, fields, *rest in rows]
 
 
 def line(kind: str, **fields: Any) -> bytes:
@@ -77,28 +44,7 @@ def worker(kind: str, **fields: Any) -> Any:
     return json.loads(pack(unpack(line(kind, **fields), BY_WORKER)))
 
 
-@pytest.mark.parametrize(
-    ("kind", "fields"),
-    [
-        ("node_info", FACTS),
-        ("node_info", {**FACTS, "not_ready": [73, "disk full", False], "clock": 0, "interface": None}),
-        ("rank_end", RANK),
-        ("rank_start", {"rank": 3, "pid": 4_000_000}),
-        ("ended", ENDED),
-        ("failed", {"status": 143, "reason": "SIGTERM", "program": False, "stop": True}),
-        ("pong", {"idle": 0.25, "number": 0, "failed": 2, "memory": [31 << 30, 32 << 30]}),
-        ("pong", {"idle": 0.25, "number": 0, "failed": 2, "memory": None}),
-        ("reject", {"summary": "a", "detail": "b", "hint": "c"}),
-        ("stopped", {"saved": {"name": "step_70", "seconds": 4.0}}),
-        ("force_stop", {}),
-        ("signal", {"name": "SIGUSR1"}),
-        ("taken", {"why": "another leader has it"}),
-        ("checking", {"why": "the memory of GPU 0"}),
-        ("checked", {"problem": ""}),
-        ("phases", PHASES),
-        ("diagnosis", {"cause": CAUSE}),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("kind", "fields"), with_samples(TABLE["arrives"]))
 def test_what_a_worker_says_arrives_as_it_is(kind: str, fields: dict[str, Any]) -> None:
     assert worker(kind, **fields) == {"kind": kind, **fields}
 
@@ -118,54 +64,12 @@ def test_what_a_leader_says_arrives_byte_for_byte() -> None:
 @pytest.mark.parametrize(
     ("kind", "fields", "seen"),
     [
-        # A failure is never 0, nor a number that an exit status cuts to 0.
-        ("node_info", {**FACTS, "not_ready": [0, "x", True]}, "node_info.not_ready[0]: not a whole number from 1 to 255: 0"),
-        ("node_info", {**FACTS, "not_ready": [256, "x", True]}, "from 1 to 255"),
-        ("node_info", {**FACTS, "not_ready": [True, "x", True]}, "from 1 to 255"),
-        ("node_info", {**FACTS, "not_ready": "x"}, "node_info.not_ready: not a list of 3: "),
-        ("node_info", {**FACTS, "not_ready": [73, "x", 0]}, "neither true nor false"),
-        ("node_info", {**FACTS, "history": {"attempt": 0}}, "node_info.history.attempt: not a whole number from 1"),
-        ("node_info", {**FACTS, "not_ready": [73]}, "node_info.not_ready: not a list of 3: [73]"),
-        ("failed", {"status": 0, "reason": "x"}, "failed.status: not a whole number from 1 to 255: 0"),
-        ("failed", {"status": 256, "reason": "x"}, "from 1 to 255: 256"),
-        ("failed", {"status": -1, "reason": "x"}, "from 1 to 255: -1"),
-        ("failed", {"status": 1.0, "reason": "x"}, "from 1 to 255"),
-        ("failed", {"status": 1, "reason": 5}, "failed.reason: not a text: 5"),
-        ("failed", {"status": 1}, "failed.reason: is missing: {"),
-        ("ended", {**ENDED, "status": 256}, "from 0 to 255"),
-        ("ended", {**ENDED, "last": 1}, "neither true nor false"),
-        ("rank_end", {**RANK, "status": 256}, "rank_end.status: not a whole number from 0 to 255: 256"),
-        ("rank_end", {**RANK, "rank": -1}, "rank_end.rank: not a whole number"),
-        ("rank_end", {**RANK, "rank": 10**23}, "rank_end.rank: not a whole number"),
-        ("rank_end", {**RANK, "tail": "no list"}, "not a list of at most 20"),
-        ("rank_end", {**RANK, "tail": ["x"] * 21}, "not a list of at most 20"),
-        ("rank_end", {**RANK, "tail": [["x"]]}, "not a text"),
-        ("rank_start", {"rank": 3, "pid": -1}, "rank_start.pid: not a whole number"),
-        ("signal", {"name": ["SIGUSR1"]}, "signal.name: none of SIGUSR1, SIGUSR2"),
-        ("node_info", {**FACTS, "interface": ["eth0 -x", "a", "b"]}, "node_info.interface[0]: no name or address"),
-        ("node_info", {**FACTS, "interface": ["eth0"]}, "node_info.interface: not a list of 3"),
-        ("node_info", {**FACTS, "ports": [0]}, "node_info.ports[0]: not a whole number from 1"),
-        ("node_info", {**FACTS, "ports": [65536]}, "node_info.ports[0]: not a whole number"),
+        *with_samples(TABLE["refused"]),
         ("node_info", {**FACTS, "ports": [6060] * 65}, "not a list of at most 64"),
-        ("node_info", {**FACTS, "ports": 6060}, "node_info.ports: not a list of at most 64"),
-        ("node_info", {**FACTS, "slots": 0}, "node_info.slots"),
-        ("node_info", {**FACTS, "slots": 10**23}, "node_info.slots"),
-        ("node_info", {**FACTS, "slots": "8"}, "node_info.slots"),
-        ("node_info", {**FACTS, "clock": float("nan")}, "node_info.clock: not a number"),
-        ("pong", {"idle": float("inf")}, "pong.idle: not a number"),
         ("pong", {"idle": 10**400}, "pong.idle: not a number"),
-        ("pong", {"idle": 0, "number": 0, "memory": [-1, 1]}, "pong.memory[0]: not a whole number from 0"),
         ("pong", {"idle": 0, "number": 0, "memory": [1, 10**400]}, "pong.memory[1]: not a whole number"),
-        ("pong", {"idle": 0, "number": 0, "memory": [1.5, 2]}, "pong.memory[0]: not a whole number"),
-        ("pong", {"idle": 0, "number": 0, "memory": [1]}, "pong.memory: not a list of 2"),
-        ("pong", {"idle": 0, "number": 0, "memory": 7}, "pong.memory: not a list of 2"),
-        ("phases", {**PHASES, "phases": [["lunch", 1.0, 2.0, ""]]}, "phases.phases[0][0]: none of container start"),
-        ("phases", {**PHASES, "phases": [["run", 1.0, float("nan"), ""]]}, "phases.phases[0][2]: not a number"),
-        ("phases", {**PHASES, "phases": [["run", 1.0]]}, "phases.phases[0]: not a list of 4"),
         ("phases", {**PHASES, "phases": PHASES["phases"] * 5000}, "phases.phases: not a list of at most 4096"),
-        ("phases", {**PHASES, "reported": None}, "phases.reported: not a number"),
         ("hello", HELLO, "no kind of message"),
-        ("", {}, "no kind of message"),
         ("diagnosis", {}, "cause: is missing"),
         ("diagnosis", {"cause": "ECC"}, "cause: not an object"),
         ("diagnosis", {"cause": CAUSE | {"slug": "witchcraft"}}, "cause: slug: no kind of cause"),
@@ -191,20 +95,7 @@ def test_what_is_no_message_is_refused(line: bytes) -> None:
     assert str(caught.value).isprintable()
 
 
-@pytest.mark.parametrize(
-    ("kind", "fields"),
-    [
-        ("release", {"status": 256, "reason": "", "program": False, "again": False}),
-        ("stop", {"grace": -1}),
-        ("signal", {"name": "SIGKILL"}),
-        ("stop", {"grace": "30"}),
-        ("hello", {**HELLO, "env": {"A": 1}}),
-        ("hello", {**HELLO, "env": {"A=": "s3cret"}}),
-        ("hello", {**HELLO, "env": {"A": "s3cret\0"}}),
-        ("hello", {**HELLO, "heartbeat": 0}),
-        ("hello", {**HELLO, "hosts": "a"}),
-    ],
-)
+@pytest.mark.parametrize(("kind", "fields"), with_samples(TABLE["of_a_leader"]))
 def test_what_no_leader_says_is_refused_and_not_shown(kind: str, fields: dict[str, Any]) -> None:
     with pytest.raises(Invalid) as caught:
         unpack(line(kind, **fields), BY_LEADER, "1.2")

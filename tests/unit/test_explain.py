@@ -183,10 +183,7 @@ def test_the_site_s_page_has_every_message() -> None:
     assert [entry.id for entry in entries if entry.fix.rstrip(".") not in page] == []
 
 
-@pytest.mark.parametrize(
-    ("asked", "said"),
-    TABLE["answers"],
-)  # fmt: skip
+@pytest.mark.parametrize(("asked", "said"), TABLE["answers"])
 def test_what_is_answered(asked: str, said: str) -> None:
     assert said in explain.explanation(asked, 100)
 

@@ -16,7 +16,10 @@ from entrypoint.job.stall.steps import StepTable
 from entrypoint.output.steps import StepWatch, pattern_of
 from entrypoint.ranks.stall.reader import frame_of, parsed_dump
 from entrypoint.spec import load
+from tests import table as cases
 from tests.unit.machine import Node, logged
+
+TABLE = cases("tests/tables/hangs.yaml")
 
 C10D = "torch/distributed/distributed_c10d.py"
 MAIN = Frame("main", "/w/train.py", 88, False)
@@ -40,9 +43,32 @@ def child(number: int, frames: tuple[Frame, ...], state: str = "S") -> ProcessSt
     return replace(rank(number, frames, state), is_child=True, pid=900 + number)
 
 
-LEFT = replace(rank(3, ()), state="ended", note="exited with 0")
-FAILED = replace(LEFT, state="left", note="exited with 1")
 BLIND = replace(rank(0, ()), note="its Python prints no stack on a signal (see stall.minutes)")
+
+
+# What ranks do, by the names that the table has for it.
+FRAMES_OF = {
+    "reduces": REDUCE, "broadcasts": BROADCAST, "reads": READ, "reads-later": LATER, "next": NEXT,
+    "idles": IDLE, "reads-idle": (READ[0], *IDLE), "blank": (),
+}  # fmt: skip
+# Why it has no stack.
+NOTES = {"ended": "exited with 0", "left": "exited with 1", "blind": BLIND.note}
+
+
+def stacks_of(words: str) -> list[ProcessStack]:
+    """Return the stacks of words such as "0-2 reads state=T": ranks, what they do, and more fields.
+    `3 child in=idles` is a data worker of rank 3."""
+    numbers, does, *more = words.split()
+    given = dict(each.split("=") for each in more)
+    first, _, last = numbers.partition("-")
+    made = child if does == "child" else rank
+    frames = FRAMES_OF.get(given.pop("in", does), ())
+    note = {"note": NOTES[does]} if does in NOTES else {}
+    state = {"state": does} if does in ("ended", "left") else {}
+    return [
+        replace(made(number, frames), **state, **note, **given)
+        for number in range(int(first), int(last or first) + 1)
+    ]
 
 
 def report(*changed: ProcessStack, ranks: int = 4, of: tuple[Frame, ...] = REDUCE) -> HangReport:
@@ -63,84 +89,18 @@ THREE = "3 of 4 ranks wait in all_reduce, train.py:88; rank 3 on worker-1 (node-
 
 
 @pytest.mark.promise("of ranks that hang, the one that the others wait for is named")
-@pytest.mark.parametrize(
-    ("changed", "words"),
-    [
-        ([rank(3, READ)], f"{THREE}is in read(), data.py:31"),
-        ([rank(3, (), "T")], f"{THREE}is suspended by a signal"),
-        ([LEFT], f"{THREE}has left (exited with 0)"),
-        ([rank(3, BROADCAST)], f"{THREE}waits in broadcast, train.py:90"),
-        ([replace(rank(3, READ, "D"), kernel="nfs_wait")], f"{THREE}is in read(), data.py:31 (the kernel waits in nfs_wait)"),
-        ([rank(3, NEXT), child(3, IDLE)], f"{THREE}is in __next__(), train.py:80"),
-        (
-            [rank(3, NEXT), child(3, (*READ[:1], *IDLE)), child(3, IDLE)],
-            f"{THREE}is in __next__(), train.py:80; its data worker, pid 903, is in read(),"
-            " data.py:31",
-        ),
-        (
-            [rank(2, READ), rank(3, READ)],
-            "2 of 4 ranks wait in all_reduce, train.py:88; rank 2 on worker-1 (node-1) is in read(),"
-            " data.py:31; rank 3 on worker-1 (node-1) is in read(), data.py:31",
-        ),
-        ([replace(rank(3, ()), kernel="pipe_read")], f"{THREE}sleeps in the kernel's pipe_read"),
-        (
-            [rank(1, READ), rank(2, READ), rank(3, (), "T")],
-            "2 of 4 ranks are in read(), data.py:31; rank 3 on worker-1 (node-1) is suspended by a"
-            " signal",
-        ),
-        (
-            [rank(n, READ) for n in range(3)] + [FAILED],
-            "3 of 4 ranks are in read(), data.py:31; rank 3 on worker-1 (node-1) has left (exited"
-            " with 1)",
-        ),
-        (
-            [rank(n, (), "T") for n in range(3)] + [FAILED],
-            "rank 0 on worker-0 (node-0) is suspended by a signal; rank 1 on worker-0 (node-0) is"
-            " suspended by a signal; rank 2 on worker-1 (node-1) is suspended by a signal; rank 3 on"
-            " worker-1 (node-1) has left (exited with 1)",
-        ),
-        (
-            [replace(LEFT, rank=n) for n in range(3)] + [rank(3, (), "T")],
-            "3 of 4 ranks have left (exited with 0); rank 3 on worker-1 (node-1) is suspended by a"
-            " signal",
-        ),
-    ],
-)  # fmt: skip
-def test_the_rank_that_the_others_wait_for(changed: list[ProcessStack], words: str) -> None:
-    verdict = report(*changed)
+@pytest.mark.parametrize(("changed", "words"), TABLE["behind"])
+def test_the_rank_that_the_others_wait_for(changed: list[str], words: str) -> None:
+    verdict = report(*(stack for each in changed for stack in stacks_of(each)))
     assert verdict.lines[0] == words
     assert words.endswith(verdict.blamed)
     assert verdict.blamed
 
 
 @pytest.mark.control("of ranks that hang, the one that the others wait for is named")
-@pytest.mark.parametrize(
-    ("stacks", "words"),
-    [
-        ([rank(n) for n in range(4)], "all 4 ranks wait in all_reduce, train.py:88: no rank differs"),
-        ([rank(n, READ) for n in range(4)], "all 4 ranks are in read(), data.py:31: no rank differs"),
-        ([rank(0, READ), rank(1, LATER)], "all 2 ranks are in read(), data.py, lines 31, 35: no rank"),
-        (
-            [rank(0), *(rank(n, READ) for n in (1, 2, 3))],
-            "3 of 4 ranks are in read(), data.py:31: no rank is clearly behind the others",
-        ),
-        (
-            [rank(0), rank(1), rank(2, BROADCAST), rank(3, BROADCAST)],
-            "2 of 4 ranks wait in all_reduce, train.py:88: the ranks wait for each other in"
-            " different operations",
-        ),
-        ([rank(n, (), "T") for n in range(2)], "all 2 ranks are suspended by a signal"),
-        ([rank(0, READ), LEFT], "the only rank is in read(), data.py:31: no rank differs"),
-        ([rank(0, READ), rank(1, READ), LEFT], "all 2 ranks are in read(), data.py:31: no rank"),
-        ([rank(0), rank(1, READ), rank(2, READ), LEFT], "2 of 3 ranks are in read(), data.py:31: no"),
-        ([LEFT, replace(LEFT, rank=0)], "all 2 ranks have left (exited with 0): no rank differs"),
-        ([BLIND, replace(BLIND, rank=1)], "all 2 ranks sleep: no rank differs"),
-        ([BLIND, replace(BLIND, rank=1, state="R")], "1 of 2 ranks sleeps: no rank is clearly behind"),
-        ([], "no rank runs"),
-    ],
-)  # fmt: skip
-def test_nobody_is_blamed_where_none_is_behind(stacks: list[ProcessStack], words: str) -> None:
-    verdict = judged({0: stacks})
+@pytest.mark.parametrize(("stacks", "words"), TABLE["alike"])
+def test_nobody_is_blamed_where_none_is_behind(stacks: list[str], words: str) -> None:
+    verdict = judged({0: [stack for each in stacks for stack in stacks_of(each)]})
     assert verdict.lines[0].startswith(words)
     assert verdict.blamed == ""
 
@@ -336,23 +296,7 @@ def test_which_lines_are_steps(pieces: list[bytes], steps: list[int]) -> None:
     assert watch.steps == steps
 
 
-@pytest.mark.parametrize(
-    ("text", "line", "steps"),
-    [
-        ("iteration {step}/", " iteration      100/  500000 | consumed samples: 12", [100]),
-        ("Step [{step}/", "Epoch [1/3], Step [7/100], loss 2", [7]),
-        ("{step}/100", " 12%|# | 12/100 [00:01<00:02]", [12]),
-        ("{step} of", "30 of 100", [30]),
-        ("step {step}", "misstep five, step 6", [6]),
-        ("v2.{step}!", "v2.17!", [17]),
-        ("étape {step}", "étape 3", [3]),
-        ("step {step}/", "step 12 of 100", []),
-        ("step {step}", "step  -12", []),
-        ("step.{step}", "step-1", []),
-        ("step {step}", f"step {'9' * 16}", []),
-        ("step   {step}  of", "step 3 of 4", [3]),
-    ],
-)
+@pytest.mark.parametrize(("text", "line", "steps"), TABLE["numbers"])
 def test_the_number_in_place_of_step_is_taken(text: str, line: str, steps: list[int]) -> None:
     watch = Noted(text)
     watch.take(f"{line}\n".encode())
@@ -362,18 +306,7 @@ def test_the_number_in_place_of_step_is_taken(text: str, line: str, steps: list[
 
 @pytest.mark.parametrize(
     ("text", "example"),
-    [
-        (r"step (\d+)", "step {step}"),
-        (r"step (\d+)/", "step {step}/"),
-        (r"\d+ steps", "{step} steps"),
-        ("step [0-9]+", "step {step}"),
-        (r"(?i)epoch[: ]+(\d+)/(\d+)", "step {step}/"),
-        (r"step .*(\d+)", "step {step}/"),
-        ("step", "step {step}/"),
-        ("{step} of {step}", "step {step}/"),
-        (" {step}", "step {step}/"),
-        ("x" * 200 + "{step}", "step {step}/"),
-    ],
+    [*TABLE["expressions"], ("x" * 200 + "{step}", "step {step}/")],
 )
 def test_a_regular_expression_is_refused_with_the_text_to_write(text: str, example: str) -> None:
     with pytest.raises(SpecError) as raised:

@@ -39,10 +39,7 @@ def told(program: Program, names: str) -> dict[str, str]:
 # Options
 
 
-@pytest.mark.parametrize(
-    ("launcher", "words", "says"),
-    TABLE["options"],
-)  # fmt: skip
+@pytest.mark.parametrize(("launcher", "words", "says"), TABLE["options"])
 def test_an_option_that_is_settled_is_refused_by_name(launcher: str, words: str, says: str) -> None:
     with pytest.raises(SpecError) as caught:
         planned(f"launcher: {launcher}\n{TWO}launcher_args: [{words}]")

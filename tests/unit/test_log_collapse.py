@@ -52,20 +52,14 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
-@pytest.mark.parametrize(
-    ("first", "second"),
-    TABLE["alike"],
-)  # fmt: skip
+@pytest.mark.parametrize(("first", "second"), TABLE["alike"])
 def test_lines_that_differ_by_rank_pid_or_time_become_one(first: str, second: str) -> None:
     node = Node()
     assert node.put(3, first + "\n") + node.put(5, second + "\n") == ""
     assert node.rest() == f"{first} [x2: ranks 3,5]\n"
 
 
-@pytest.mark.parametrize(
-    ("first", "second"),
-    TABLE["apart"],
-)
+@pytest.mark.parametrize(("first", "second"), TABLE["apart"])
 def test_lines_with_other_values_stay_apart(first: str, second: str) -> None:
     node = Node()
     assert node.put(3, first + "\n") + node.put(5, second + "\n") == ""

@@ -10,14 +10,8 @@ from entrypoint import __version__
 from entrypoint.base.model import NodeReport, Outcome
 from entrypoint.job import events
 from entrypoint.job.membership import Membership
-from entrypoint.job.membership.participants import (
-    ElasticParticipants,
-    GoOn,
-    Participants,
-    SpareParticipants,
-    TakeIn,
-)
-from entrypoint.job.membership.quorum import Go, Quorum, Refuse, SpareQuorum, Wait
+from entrypoint.job.membership.participants import GoOn, TakeIn
+from entrypoint.job.membership.quorum import Go, Refuse, Wait
 from entrypoint.job.peers import Peer
 from tests.unit.machine import Node
 
@@ -42,22 +36,6 @@ def called(settings: dict[str, Any], *here: int) -> Node:
         node.machine.state.peers[rank] = Peer(report, "10.0.0.1", node.now)
         members(node).quorum.answer(report, node.now)
     return node
-
-
-@pytest.mark.parametrize(
-    ("settings", "quorum", "participants"),
-    [
-        (FIXED, Quorum, Participants),
-        (SPARES, SpareQuorum, SpareParticipants),
-        (ELASTIC, Quorum, ElasticParticipants),
-    ],
-)
-def test_each_job_has_its_policy(
-    settings: dict[str, Any], quorum: type, participants: type
-) -> None:
-    membership = members(Node(**settings))
-    assert type(membership.quorum) is quorum
-    assert type(membership.participants) is participants
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,10 @@ from entrypoint.plan import env_of_ranks, environment, form_of, locate, rendered
 from entrypoint.plan import settle as make_plan
 from entrypoint.spec import JobSpec, Override, load
 from entrypoint.system import checks
+from tests import table
 from tests.unit.plans import SECRET, build, facts, settle
+
+TABLE = table("tests/tables/plan.yaml")
 
 TWO = "hosts: [a, b=10.0.0.2]\nnode_rank: {}\n"
 
@@ -499,19 +502,7 @@ def test_ranks_without_a_cpu_each_yield_theirs(
     assert environment(env, made.env).get(YIELD) == yields
 
 
-@pytest.mark.parametrize(
-    ("mpi", "env", "params", "listed"),
-    [
-        ("4.1.4", {}, (), "naive"),
-        ("4.0.2rc1", {}, (), "naive"),
-        ("4.0.1", {}, (), None),
-        ("3.1.5", {}, (), None),
-        ("5.0.3", {}, (), None),
-        ("", {}, (), None),
-        ("4.1.4", {"OMPI_MCA_regx": "fwd"}, (), "fwd"),
-        ("4.1.4", {}, ("regx",), None),
-    ],
-)
+@pytest.mark.parametrize(("mpi", "env", "params", "listed"), TABLE["names"])
 def test_open_mpi_4_lists_the_nodes_names(
     mpi: str, env: dict[str, str], params: tuple[str, ...], listed: str | None
 ) -> None:
@@ -624,19 +615,7 @@ def test_a_plan_shows_the_values_that_were_settled() -> None:
     assert settings["tensorflow.chief"]["value"] == "worker-0"
 
 
-@pytest.mark.parametrize(
-    ("text", "env", "asked_by"),
-    [
-        ("log_dir: /logs", {}, "log_dir (job.yaml:1:10)"),
-        ("", {"ENTRYPOINT_LOG_DIR": "/logs"}, ""),  # it may be there for other jobs
-        ("log_dir: /logs\nlogs: {files: ranks}", {}, ""),
-        (
-            "log_dir: /logs\nhosts: [b, a]\nnode_rank: 1\nlauncher: plain",
-            {},
-            "",
-        ),  # worker-0 says it
-    ],
-)
+@pytest.mark.parametrize(("text", "env", "asked_by"), TABLE["logs"])
 def test_a_directory_for_logs_that_nothing_uses(
     text: str, env: dict[str, str], asked_by: str
 ) -> None:
@@ -674,15 +653,7 @@ def test_a_plan_shows_which_nodes_work_and_which_are_spares() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ("success: first\nnodes: 1:2\nlauncher: torchrun", "EP120 .* success: first, nodes | remove"),
-        ("success: first\nssh: {client: files}\nlauncher: deepspeed", "EP120 .* starts ranks by ssh"),
-        ("success: first\nroll_call: none\nlauncher: jax", "EP313 success: first needs the roll call"),
-        ("timeouts: {job: scheduler}", "EP212 .* SLURM_JOB_END_TIME is unset"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("text", "reason"), TABLE["ends"])
 def test_a_job_whose_end_cannot_be_known(text: str, reason: str) -> None:
     with pytest.raises(ConfigError, match=reason):
         build(f"{text}\nhosts: [a, b]\nnode_rank: 0\nsecret_file: /none\n")
@@ -717,17 +688,7 @@ def test_a_plan_shows_each_program_with_its_label_and_log_and_no_text_of_a_secre
     assert "Port" in next(each["text"] for each in files if each["name"] == "sshd_config")
 
 
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ("hosts: [a, b]\nspares: 2", "spares is 2, with 2 hosts"),
-        ("hosts: [a]\nspares: 1", "spares is 1, with 1 host | name the spares in hosts, too, after the nodes"),
-        ("hosts: [a, b, c]\nspares: 1\nnodes: 1:3\nlauncher: torchrun", "nodes: 1:3 already lets"),
-        ("hosts: [a, b, c]\nspares: 1\ntensorflow: {ps: 1}\nlauncher: tensorflow", "parameter servers have nodes of their own"),
-        ("hosts: [a, b, c]\nspares: 1\nmpi: {hostfile: /h}", "mpi.hostfile names the nodes of"),
-        ("hosts: [a, b, c]\nspares: 1\nlauncher: ascend", "ascend takes each node's ranks from a rank table"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("text", "reason"), TABLE["spares"])
 def test_a_job_that_cannot_have_spares(text: str, reason: str) -> None:
     with pytest.raises(ConfigError, match=r"^EP211 .* \(spec job.yaml:2:9\)") as error:
         build(f"{text}\nnode_rank: 0\nsecret_file: /none\n")

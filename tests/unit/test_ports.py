@@ -12,6 +12,9 @@ from entrypoint.plan import settle
 from entrypoint.plan.ports import candidates, choose, with_chosen
 from entrypoint.session.gateway import ssh_port
 from entrypoint.spec import JobSpec, load
+from tests import table
+
+TABLE = table("tests/tables/ports.yaml")
 
 HOSTS = (
     "hosts: [a=10.0.0.1, b=10.0.0.2, c=10.0.0.3]\ncommand: [python, train.py]\nsecret_file: /none\n"
@@ -38,31 +41,16 @@ def offers(*ports: tuple[int, ...] | None) -> Members:
 # What launchers want
 
 
-@pytest.mark.parametrize(
-    ("launcher", "leader", "worker"),
-    [
-        ("torchrun", (6060, (0,), True), ()),
-        ("accelerate", (6060, (0,), True), ()),
-        ("pytorch", (6060, (0,), True), ()),
-        ("deepspeed", (6060, (0,), True), ()),
-        ("jax", (6070, (0,), True), ()),
-        ("msrun", (8118, (0,), True), ()),
-        ("plain", (6060, (0,), False), ()),
-        ("mpirun", (6060, (0,), False), ()),
-        ("hydra", (6060, (0,), False), ()),
-        ("tensorflow", (2222, (0,), True), (0,)),
-        ("ray", (6379, (0, 1, 2, 3, 4, 5, 6), True), (1, 2, 3, 4, 5, 6)),
-    ],
-)
+@pytest.mark.parametrize(("launcher", "leader", "worker"), TABLE["needs"])
 def test_what_each_launcher_needs_where(
-    launcher: str, leader: tuple[object, ...], worker: tuple[int, ...]
+    launcher: str, leader: list[object], worker: list[int]
 ) -> None:
     spec = job(f"launcher: {launcher}\n")
     first, other = (plan(spec, node).launch.port for node in (0, 1))
     assert first is not None
     assert other is not None
-    assert (first.first, first.here, first.needed) == leader
-    assert (other.here, other.span, other.everywhere) == (worker, first.span, bool(worker))
+    assert [first.first, [*first.here], first.needed] == leader
+    assert ([*other.here], other.span, other.everywhere) == (worker, first.span, bool(worker))
 
 
 def test_a_parameter_server_needs_the_port_beside_its_worker_s() -> None:

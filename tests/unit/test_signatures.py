@@ -14,8 +14,11 @@ from entrypoint.base.wire import read, to_json
 from entrypoint.causes import table
 from entrypoint.causes.judge import judge
 from entrypoint.causes.table import read_kinds, read_signatures, signatures
+from tests import table as table_of
 from tests.backtracking import Matcher, parsed, worst_lines
 from tests.extending import blocks
+
+TABLE = table_of("tests/tables/signatures.yaml")
 
 NEW = pytest.mark.skipif(sys.version_info < (3, 11), reason="a part of patterns since Python 3.11")
 
@@ -44,20 +47,7 @@ def test_the_row_of_the_recipe_is_one() -> None:
 
 @pytest.mark.parametrize(
     ("row", "problem"),
-    [
-        ("gpu-eec\tx", "no kind of cause: 'gpu-eec'"),
-        ("gpu-ecc", "no needle"),
-        ("gpu-ecc\t \t", "no needle"),
-        ("gpu-ecc\tx\t\tGPU broke.", "says: "),
-        (f"gpu-ecc\tx\t\t{'x' * 401}", "says: "),
-        ("gpu-ecc\tx\t\t\tretry=perhaps", "retry: 'perhaps' is none of no, same, elsewhere"),
-        ("gpu-ecc\tx\t\t\tweight=heavy", "weight: 'heavy' is none of hardware, named"),
-        ("gpu-ecc\tx\t\t\tweight=named-", "weight: "),
-        ("gpu-ecc\tx\t\t\tweight=", "not known: 'weight='"),
-        ("gpu-ecc\tx\t\t\tcolour=red", "not known: 'colour=red'"),
-        ("gpu-ecc\tx\t\t\talways=yes", "not known: 'always=yes'"),
-        ("gpu-ecc\tx\t\t\t\t", "6 cells for 5 columns"),
-    ],
+    [*TABLE["bad_rows"], (f"gpu-ecc\tx\t\t{'x' * 401}", "says: ")],
 )
 def test_a_bad_row_is_named_with_its_file_and_line(row: str, problem: str) -> None:
     with pytest.raises(ValueError, match=rf"^own\.tsv:5: .*{re.escape(problem)}"):
@@ -168,39 +158,11 @@ def test_the_node_of_a_killed_ray_worker(end: str, comes: str) -> None:
     assert (cause.slug, cause.certainty, cause.node) == ("killed-unknown", "low", "10.77.0.2")
 
 
-JAX = "jaxlib.xla_extension.XlaRuntimeError: "
-BOTO = "botocore.exceptions."
 SITE = "/opt/lib/python3.11/site-packages"
 DIST = "/usr/lib/python3/dist-packages"
 
 
-@pytest.mark.parametrize(
-    ("line", "slug", "retry"),
-    [
-        ("OSError: [Errno 107] Transport endpoint is not connected", "storage-io", "elsewhere"),
-        ("OSError: [Errno 30] Read-only file system: '/ckpt/a'", "storage-io", "unknown"),
-        ("OSError: [Errno 61] No data available", "storage-io", "unknown"),
-        ("OSError: [Errno 100] Network is down", "net-unreachable", "unknown"),
-        ("RuntimeError: connect: errno: 100", "net-unreachable", "unknown"),
-        ("RuntimeError: cannot open the store (os error 107)", "storage-io", "elsewhere"),
-        ("RuntimeError: write failed with EROFS", "storage-io", "unknown"),
-        ("urllib.error.HTTPError: HTTP Error 503: Slow Down", "download", "same"),
-        ("urllib.error.HTTPError: HTTP Error 507: Insufficient Storage", "download", "same"),
-        (f"{BOTO}ClientError: An error occurred (503) when calling x", "download", "same"),
-        ("HubError: status code 429", "download", "same"),
-        ("HubError: 403 Client Error", "permission", "no"),
-        ("HubError: HTTP 410", "file-missing", "no"),
-        (f"{JAX}DEADLINE_EXCEEDED: the call took too long", "collective-timeout", "unknown"),
-        (f"{JAX}UNAVAILABLE: no connection", "net-unreachable", "unknown"),
-        # what is the program's
-        ("OSError: [Errno 22] Invalid argument", "user-code", "no"),
-        ("HubError: HTTP 422", "user-code", "no"),
-        (f"{JAX}INVALID_ARGUMENT: shapes", "user-code", "no"),
-        ("ValueError: status code 503", "user-code", "no"),
-        ("KeyError: 'EROFS'", "user-code", "no"),
-        ("RuntimeError: 503 samples are missing", "user-code", "no"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("line", "slug", "retry"), TABLE["numbers"])
 def test_an_exception_that_no_row_names_is_judged_by_its_number(
     line: str, slug: str, retry: str
 ) -> None:

@@ -17,8 +17,11 @@ from entrypoint.plan.members import assume_members
 from entrypoint.platforms._clues import read
 from entrypoint.spec import JobSpec, Override, load
 from entrypoint.spec.jobspec import SshSpec
+from tests import table
 from tests.growth import grows_too_fast
 from tests.unit.cases import collect, read_expected, read_facts
+
+TABLE = table("tests/tables/topology.yaml")
 
 LOCAL = Site("local")
 CPU = Device("cpu", 0, "no accelerator")
@@ -149,30 +152,10 @@ def test_slots_of_a_host(rank: str) -> None:
 # Which node is this one
 
 
-WORKERS = [f"worker-{number}" for number in range(12)]
-LONG = [f"job-7-worker-{number}.job-7" for number in range(12)]
+WORKERS = TABLE["workers"]
 
 
-@pytest.mark.parametrize(
-    ("names", "hostname", "me"),
-    [
-        (WORKERS, "worker-1", 1),
-        (WORKERS, "worker-10", 10),
-        (WORKERS, "worker-11.job-7.svc.cluster.local", 11),
-        (LONG, "job-7-worker-1", 1),
-        (LONG, "job-7-worker-10.job-7", 10),
-        (
-            ["node.rack1", "node.rack2"],
-            "node.rack2",
-            1,
-        ),  # equal first labels: the whole name decides
-        (["a=10.0.0.1", "b=10.0.0.2"], "b", 1),
-        (["GPU-A", "GPU-B"], "gpu-b", 1),
-        (["gpu-a", "gpu-b"], "GPU-A", 0),
-        (["worker-0.ns.svc.", "worker-1.ns.svc."], "worker-1", 1),
-        (["worker-0.ns.svc.", "worker-1.ns.svc."], "worker-1.ns.svc", 1),
-    ],
-)
+@pytest.mark.parametrize(("names", "hostname", "me"), TABLE["found"])
 def test_found_by_host_name(names: list[str], hostname: str, me: int) -> None:
     made = build(hosts(*names), hostname=hostname)
     assert made.me == me
@@ -310,71 +293,14 @@ def modelarts(text: str = "", flags: Mapping[str, str] | None = None, **env: str
     return build(text, site, hostname="c-1", **(flags or {}))
 
 
-INDEX = {"MA_NUM_HOSTS": "2", "VC_WORKER_HOSTS": "a,b"}
-NO_SERVER = {
-    "MA_TASK_NAME": "ps",
-    "TF_PS_HOSTS": "[]",
-    "TF_WORKER_HOSTS": "[w:1]",
-    "VC_TASK_INDEX": "0",
-}
-COUNT = {"MA_NUM_HOSTS": "2", "VC_WORKER_HOSTS": "a,b,c", "VC_TASK_INDEX": "1"}
-NAMES = {"MA_NUM_HOSTS": "2", "VC_TASK_INDEX": "1"}
-
-
-@pytest.mark.parametrize(
-    ("env", "message"),
-    [
-        (
-            INDEX,
-            (
-                "EP202 the platform gives 2 hosts and no index of this one | MA_TASK_INDEX"
-                " is unset | set ENTRYPOINT_NODE_RANK (0 for"
-                " worker-0)"
-            ),
-        ),
-        (
-            COUNT,
-            (
-                "EP201 the platform names another number of hosts than it counts | VC_WORKER_HOSTS"
-                " has 3, MA_NUM_HOSTS is 2 | set ENTRYPOINT_HOSTS to the right list"
-            ),
-        ),
-        (
-            NAMES,
-            (
-                "EP201 MA_NUM_HOSTS is 2 and nothing names the hosts"
-                " | VC_WORKER_HOSTS and MA_VJ_NAME are unset | set ENTRYPOINT_HOSTS"
-            ),
-        ),
-        (
-            NO_SERVER,
-            (
-                "EP202 this container is a parameter server, and none is named | MA_TASK_NAME is"
-                " ps, TF_PS_HOSTS is '[]' | set TF_PS_HOSTS on all nodes, or ENTRYPOINT_HOSTS,"
-                " ENTRYPOINT_TENSORFLOW_PS and ENTRYPOINT_NODE_RANK"
-            ),
-        ),
-    ],
-)
-def test_an_error_where_nobody_says_it(env: dict[str, str], message: str) -> None:
+@pytest.mark.parametrize(("env", "message", "cure", "names"), TABLE["unsaid"])
+def test_an_error_where_nobody_says_it_asks_for_what_cures_it(
+    env: dict[str, str], message: str, cure: dict[str, str], names: list[str]
+) -> None:
     with pytest.raises(ConfigError) as caught:
         modelarts(**env)
     assert (str(caught.value), caught.value.status) == (message, 78)
-
-
-@pytest.mark.parametrize(
-    ("env", "flags", "names"),
-    [
-        (INDEX, {"node_rank": "1"}, ["a", "b"]),
-        (COUNT, {"hosts": "x,y"}, ["x", "y"]),
-        (NAMES, {"hosts": "x,y"}, ["x", "y"]),
-        (NO_SERVER, {"hosts": "x,y", "node_rank": "1"}, ["x", "y"]),
-    ],
-)
-def test_what_the_error_asks_for_cures_it(
-    env: dict[str, str], flags: dict[str, str], names: list[str]
-) -> None:
-    made = modelarts(flags=flags, **env)
+    made = modelarts(flags=cure, **env)
     assert ([node.host for node in made.nodes], made.me) == (names, 1)
 
 

@@ -14,6 +14,9 @@ import entrypoint
 from entrypoint.base.text import from_json
 from entrypoint.base.values import frozen, is_dataclass
 from entrypoint.base.wire import Invalid, Length, Range, _checks, one_of, read, to_json
+from tests import table
+
+TABLE = table("tests/tables/wire.yaml")
 
 Name = Annotated[str, Length(8)]
 
@@ -47,29 +50,7 @@ def test_what_is_written_is_read_as_it_was() -> None:
 
 @pytest.mark.parametrize(
     ("change", "wrong"),
-    [
-        ({"colour": "green"}, "colour: none of red, blue"),
-        ({"colour": ["red"]}, "colour: none of red, blue"),
-        ({"share": True}, "share: not a number from -1 to 1"),
-        ({"share": float("nan")}, "share: not a number from -1 to 1"),
-        ({"share": 10**400}, "share: not a number from -1 to 1"),
-        ({"share": "0"}, "share: not a number from -1 to 1"),
-        ({"on": 1}, "on: neither true nor false"),
-        ({"on": None}, "on: neither true nor false"),
-        ({"pair": ["a"]}, "pair: not a list of 2"),
-        ({"pair": "ab"}, "pair: not a list of 2"),
-        ({"pair": ["a", 3]}, "pair[1]: not a whole number from 1 to 2"),
-        ({"inner": []}, "inner: not an object"),
-        ({"inner": {"sizes": [1, 2, 3, 4]}}, "inner.sizes: not a list of at most 3"),
-        ({"inner": {"sizes": {}}}, "inner.sizes: not a list of at most 3"),
-        ({"inner": {"sizes": [1, 2.0]}}, "inner.sizes[1]: not a whole number from 0 to 9"),
-        ({"inner": {"sizes": [True]}}, "inner.sizes[0]: not a whole number from 0 to 9"),
-        ({"rows": [{}, {"name": 5}]}, "rows[1].name: not a text"),
-        ({"rows": [{"name": None}]}, "rows[0].name: not a text"),
-        ({"by_name": {"a": {}, "b": {}, "c": {}}}, "by_name: not a list of at most 2"),
-        ({"by_name": [{}]}, "by_name: not an object"),
-        ({"by_name": {"\x1b[2J": 5}}, "by_name[0][1]: not an object"),
-    ],
+    [*TABLE["refused"], ({"share": 10**400}, "share: not a number from -1 to 1")],
 )
 def test_what_is_not_allowed_is_refused_with_its_path(change: dict[str, Any], wrong: str) -> None:
     with pytest.raises(Invalid) as caught:

@@ -12,6 +12,9 @@ from hypothesis import strategies as st
 
 from entrypoint.spec.items import Item, ProblemList
 from entrypoint.spec.yamlfile import Reader
+from tests import table
+
+TABLE = table("tests/tables/yamlfile.yaml")
 
 
 def plain(item: Item | None) -> Any:
@@ -44,30 +47,7 @@ def test_every_value_knows_its_place() -> None:
     assert second.value["c"].place.where == "job.yaml:4:9"
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("", {}),
-        ("# only a comment\n", {}),
-        ("---\n", {}),
-        ("\ufeffa: b", {"a": "b"}),
-        ("a: b\r\nc: d\r\n", {"a": "b", "c": "d"}),
-        ("a: '5'\nb: !!str 5\nc: \"no\"\nd: !!int 5", {"a": "5", "b": "5", "c": "no", "d": "5"}),
-        ("a:\nb: ~\nc: null\nd: Null\ne: NULL", dict.fromkeys("abcde")),
-        ("a: ''\nb: '~'\nc: \"null\"\nd: nUll\ne: !!str null", {"a": "", "b": "~", "c": "null", "d": "nUll", "e": "null"}),
-        ("a: =\nb: <<", {"a": "=", "b": "<<"}),
-        ("N: a\ny: b\n1: c\nno: d\n~: e", {"N": "a", "y": "b", "1": "c", "no": "d", "~": "e"}),
-        ("a: y\nb: 2024-13-45", {"a": "y", "b": "2024-13-45"}),
-        ("a: |\n  \tx\n  y\n", {"a": "\tx\ny\n"}),
-        ("a: &x [1]\nb: *x", {"a": ["1"], "b": ["1"]}),
-        ("a: &x {p: 1, q: 2}\nb: {<<: *x, q: 3}", {"a": {"p": "1", "q": "2"}, "b": {"p": "1", "q": "3"}}),
-        ("a: {'<<': 1}", {"a": {"<<": "1"}}),
-        (
-            "a: &x {p: 1}\nb: &y {p: 2, q: 2}\nc: {<<: [*x, *y]}",
-            {"a": {"p": "1"}, "b": {"p": "2", "q": "2"}, "c": {"p": "1", "q": "2"}},
-        ),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("text", "expected"), TABLE["values"])
 def test_values(text: str, expected: object) -> None:
     assert value(text) == expected
 
@@ -81,58 +61,24 @@ def test_a_scalar_is_the_text_that_was_written(written: str) -> None:
     assert yaml.safe_load(f"a: {written}") != {"a": written}, "the control"
 
 
-SECOND = "EP101 a second document starts here, one is allowed"
-TAG = "EP101 this tag is not allowed here"
-FIX = "fix the indentation, quotes or brackets here"
 TOO_MANY = (
     "EP101 more than 20,000 values, or values nested too deep | with all aliases expanded"
     " | write fewer"
 )
-OPEN = "while parsing a flow sequence: expected"
-COLON = 'mapping values are not allowed here | quote text that holds ": ", or fix the indentation'
-AT = (
-    "while scanning for the next token: found character '@' that cannot start any token"
-    " | quote text that starts with this character"
-)
-QUOTES = "EP101 typographic quotes do not quote"
-STRAIGHT = "use straight ones: \" or '"
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("a:\n\t- b", "f:2:1: EP101 a tab in the indentation | use spaces, YAML allows no tabs here"),
-        ("a:\n  b: 1\n \tc: 2", "f:3:2: EP101 a tab in the indentation | use spaces, YAML allows no tabs here"),
-        ("a:\tb", "f:1:3: EP101 a tab where YAML wants a space | use spaces, YAML allows no tabs here"),
-        ("a: 1\nb: 2\na: 3", "f:3:1: a: EP103 this key is given twice | first at f:1:1 | keep one of them"),
-        ("x: {a: 1, a: 2}", "f:1:11: x.a: EP103 this key is given twice | first at f:1:5 | keep one of them"),
-        ("a: 1\n---\nb: 2", f"f:2:1: {SECOND} | --- | put each job into its own file"),
-        ("a: !!python/name:os.system", f"f:1:4: a: {TAG} | `!!python/name:os.system` | remove the tag"),
-        ("a: !!set {b}", f"f:1:4: a: {TAG} | `!!set` | remove the tag"),
-        ("a: !mine [b]", f"f:1:4: a: {TAG} | `!mine` | remove the tag"),
-        ("a: !!binary aGk=", f"f:1:4: a: {TAG} | `!!binary` | remove the tag"),
-        ("!x a: b", f"f:1:1: {TAG} | `!x` | remove the tag"),
-        ("{[a]: b}", "f:1:2: EP101 a key must be text | a list | write text"),
-        ("a: {<<: b}", "f:1:9: a: EP101 `<<` merges mappings only | give it an alias of a mapping"),
-        ("a: {<<: {b: !foo c}}", f"f:1:13: a.b: {TAG} | `!foo` | remove the tag"),
-        ("a: &x [*x]", f"f:1:1: {TOO_MANY}"),
-        ("a: *x", f"f:1:4: EP101 this is not YAML | found undefined alias 'x' | {FIX}"),
-        ("token: *x", f"f:1:8: EP101 this is not YAML | {FIX}"),
-        ("a: b: c", f"f:1:5: EP101 this is not YAML | {COLON}"),
-        ("a: @b", f"f:1:4: EP101 this is not YAML | {AT}"),
-        ("b: 1\na: [1, 2\n", f"f:2:4: EP101 this is not YAML | {OPEN} ',' or ']', but got '<stream end>' | {FIX}"),
-        ("a: 'b", f"f:1:4: EP101 this is not YAML" f" | while scanning a quoted scalar: found unexpected end of stream | {FIX}"),
-        ("a: b\nb: c\nc: \0", 'f:3:4: EP101 a character that YAML does not allow | U+0000 | write it as an escape in "..."'),
-        ("a: caf\udce9", "f:1:7: EP101 this is not UTF-8 | byte 0xE9 | save it as UTF-8"),
-        ("\udcff\udcfea\0", "f:1:1: EP101 this is not UTF-8 | it is UTF-16 | save it as UTF-8"),
-        ("a: \u201cb\u201d", f"f:1:4: a: {QUOTES} | \u201cb\u201d | {STRAIGHT}"),
-        ("a: [x, \u2018b\u2019]", f"f:1:8: a.1: {QUOTES} | \u2018b\u2019 | {STRAIGHT}"),
-        ('a: "\\UFFFFFFFF"', "f:1:7: EP101 this is not YAML | a number out of range | fix or remove it"),
+        *TABLE["refused"],
         ("[" * 5000, f"f:1:1: {TOO_MANY}"),
         ("- a\n" * 20_000, f"f:1:1: {TOO_MANY}"),
-        ("#" * (1 << 20) + "#", "f:1:1: EP101 too large: over 1 MiB | 1,048,577 characters | shorten it"),
+        (
+            "#" * (1 << 20) + "#",
+            "f:1:1: EP101 too large: over 1 MiB | 1,048,577 characters | shorten it",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_is_refused(text: str, expected: str) -> None:
     assert problems(text) == [expected]
 
