@@ -44,8 +44,11 @@ def promises(sources: Mapping[str, str]) -> list[Promise]:
     """Return the promises of these modules, in alphabetical order."""
     found: dict[str, Promise] = {}
     for path, source in sources.items():
-        for test, marker in _markers(ast.parse(source)):
-            text, *_ = (ast.literal_eval(word) for word in marker.args)
+        module = ast.parse(source)
+        named = _texts(module)
+        for test, marker in _markers(module):
+            (word,) = marker.args
+            text = named[word.id] if isinstance(word, ast.Name) else ast.literal_eval(word)
             promise = found.setdefault(text, Promise(text))
             name = f"{path}::{test}"
             is_control = ast.unparse(marker.func) == KINDS[1]
@@ -62,6 +65,17 @@ def table(promises: list[Promise]) -> str:
         lines += [f"    {test}" for test in promise.tests]
         lines += [f"    control: {control}" for control in promise.controls]
     return "\n".join(lines)
+
+
+def _texts(module: ast.Module) -> dict[str, str]:
+    """Return the texts that this module names."""
+    return {
+        node.targets[0].id: node.value.value
+        for node in module.body
+        if isinstance(node, ast.Assign)
+        and isinstance(node.targets[0], ast.Name)
+        and isinstance(node.value, ast.Constant)
+    }
 
 
 def _markers(module: ast.Module) -> Iterator[tuple[str, ast.Call]]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import TREE, table, tiers
+from tests import TREE, promises, table, tiers
 from tests.proof.areas import AREAS, area_of
 from tests.proof.inputs import COMMAND, KINDS, Inputs
 
@@ -104,3 +104,8 @@ def test_the_tiers_name_tests() -> None:
     for name in named:
         file, _, test = name.partition("::")
         assert f"def {test.partition('[')[0]}" in (TREE / file).read_text(), name
+
+
+def test_each_promise_has_a_test() -> None:
+    every = promises.promises(promises.sources())
+    assert [promise.text for promise in every if not promise.tests] == []
