@@ -43,7 +43,7 @@ from entrypoint.session.resolve import greet, resolve
 from entrypoint.session.respondent import Respondent
 from entrypoint.session.stackrequests import StackRequests
 from entrypoint.spec import JobSpec
-from entrypoint.system import checks, process
+from entrypoint.system import checks, proc, process
 from entrypoint.system import keys as job_keys
 from entrypoint.system.files import RunDir, explained, make_folders, put
 from entrypoint.system.ports import offer
@@ -160,7 +160,7 @@ async def _attempts(
         over = f"attempt {number} is over{described(history, restarts)}: {outcome.reason}"
         if signals.stopped and not leads_others:
             if gateway:
-                await _close(gateway)
+                await _close(gateway, attempt.keeper)
             return stopped("this node", signals.stopped, over)
         # A stop that came too late for this attempt stops the next one, whose sessions tell the
         # other nodes.
@@ -196,6 +196,9 @@ async def boot(
                 stays = outcome.again and attempt.plan is planned and loop.gateway.is_open
             finally:
                 await loop.close(stays)
+            if stays and not loop.gateway.is_open:  # a program may have ended it meanwhile
+                await _close(loop.gateway, attempt.keeper)
+                stays = False
             return outcome, loop.machine, loop.gateway if stays else None
         except EntrypointError as error:
             coordinated = attempt.plan.mode == "coordinated" and reopens(
@@ -222,12 +225,17 @@ async def _loop(
     try:
         return Loop(attempt, gateway, signals, log, extensions)
     except EntrypointError:
-        await _close(gateway)
+        if attempt.gateway:
+            await _close(gateway, attempt.keeper)
+        else:
+            gateway.run_dir.close()
         raise
 
 
-async def _close(gateway: Gateway) -> None:
+async def _close(gateway: Gateway, keeper: KeeperProcess) -> None:
+    """Let nobody in any more, and end the sessions that are left."""
     gateway.stop()
+    proc.sweep({keeper.pid})
     await gateway.ended()
     gateway.run_dir.close()
 

@@ -147,7 +147,7 @@ class Caller:
         if node.rank in self._begun:  # it has answered before
             await self._pause(node)
         self._begun.setdefault(node.rank, time.monotonic())
-        kept = self._kept.pop(node.rank, None)
+        kept = self._kept.get(node.rank)
 
         while True:
             present = self.located(node)
@@ -163,6 +163,7 @@ class Caller:
                     )
                     await self._pause(node)
                 kept = None
+                self._kept.pop(node.rank, None)
             except ConfigError as error:
                 self._tell(events.Rejected(node.rank, error.summary, error.detail, error.hint))
                 return
@@ -184,6 +185,7 @@ class Caller:
         rank = session.node.rank
         self._begun[rank] = time.monotonic()
         del self._calls[rank]
+        self._kept.pop(rank, None)
         self._sessions[rank] = session
         # They stay, and no collection needs to look at them: with thousands of sessions that would
         # take an eighth of the roll call.

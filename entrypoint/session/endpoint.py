@@ -174,7 +174,8 @@ class Endpoint:
 
     def processes(self, sshd: int) -> Set[int]:
         """Return the processes of the leader's session, and sshd above them."""
-        return {sshd} if self._session is None else proc.line_of(self._session.pid, sshd)
+        below = proc.line_of(self._session.pid, sshd) if self._session else ()
+        return {sshd, *below}
 
     def _with_hosts(self, message: Any) -> Any:
         """Return a message, with this node's hosts if it has their digest; None if it has
@@ -202,8 +203,8 @@ class Endpoint:
 
     @property
     def has_session(self) -> bool:
-        """Return whether a leader has a session here."""
-        return self._session is not None
+        """Return whether a leader has a session of this attempt here."""
+        return self._session is not None and not self._session.is_over
 
     def close(self) -> None:
         if self._session is not None:

@@ -35,6 +35,7 @@ class Gateway:
 
     calls: Caller | None = None  # of the leader, once its node is open
     _files: frozenset[str] = frozenset()  # those in the run directory that stay
+    _is_ready = False  # whether this attempt's machine knows what a call is
     _sshd: Sshd | None = None
     # of `ssh.port: auto`, once the keys are there
     _seed = ""
@@ -57,7 +58,7 @@ class Gateway:
         self._endpoint = Endpoint(
             self._on_message,
             self._on_lost,
-            lambda first: self._busy(first),
+            lambda first: self._busy(first) if self._is_ready else messages.TAKEN,
             topology.hosts,
             log,
             self._background,
@@ -71,6 +72,7 @@ class Gateway:
         self._topology = draft.topology
         self._tell = tell
         self._busy = busy
+        self._is_ready = False
         if self._files:  # there was an attempt before
             self.run_dir.renew(self._files)
 
@@ -79,21 +81,27 @@ class Gateway:
 
         Raises EntrypointError if one of them is not possible here.
         """
-        if self._sshd is not None:
-            self._tell(events.KeysReady())
-            return
+        if self._sshd is None:
+            self._write(own)
+        self._tell(events.KeysReady())
+        self._is_ready = True
+        if self._sshd is None:
+            await self._start()
+
+    def _write(self, own: keys.Keys) -> None:
         self._seed = seed(own, self._topology)
-        this = self._topology.this
         planned = {file.name: file for file in self._draft.files}
         files = {name: text for name, text in own.files().items() if name in planned}
         files |= account.files(self.facts)
         for name, content in files.items():
             self.run_dir.write(name, content, 0o600)
-        self._tell(events.KeysReady())
         config = planned["sshd_config"]
         self.run_dir.write(config.name, config.text, config.mode)
         self._files = frozenset((*files, config.name, *FILES))
+
+    async def _start(self) -> None:
         self._endpoint.open(self.run_dir)
+        this = self._topology.this
         port = self.port(this)
         waited = 0
         while not is_free(port, this.address):
@@ -182,8 +190,9 @@ class Gateway:
 
     @property
     def is_open(self) -> bool:
-        """Return whether sshd runs."""
-        return self._sshd is not None and self._sshd.process.returncode is None
+        """Return whether sshd runs, and has its files."""
+        is_up = self._sshd is not None and self._sshd.process.returncode is None
+        return is_up and self.run_dir.has(self._files)
 
     def stop(self, ends_calls: bool = True) -> None:
         """Let nobody in any more. Without `ends_calls`, sessions on other nodes end with this

@@ -177,8 +177,13 @@ class RunDir:
 
     def renew(self, kept: Container[str]) -> None:
         """Empty it for another attempt, but for these files. Raises CantCreateError."""
-        self._empty(kept)
+        with explained(self.path):
+            self._empty(kept)
         self._make_tmp()
+
+    def has(self, names: Iterable[str]) -> bool:
+        """Return whether these files are there: a program may have removed them."""
+        return all(os.path.lexists(self.path / name) for name in names)
 
     def write(self, name: str, text: str | bytes, mode: int) -> None:
         """Write a file in one step: a reader sees all of it or none, with its mode from the first

@@ -102,29 +102,37 @@ def test_both_are_stalls_where_nothing_says_otherwise(cluster: Make) -> None:
     assert slow(job) == 2, job.both()
 
 
-# Says which process holds the leader's session on node 1. The first attempt fails, or kills that.
+# Says which process holds the leader's session on node 1. The first attempt does harm, and fails.
 SESSION = """
 [ "$ENTRYPOINT_NODE_RANK" = 1 ] || exec sleep 600
 session=$(pgrep -f "^sh $ENTRYPOINT_RUN_DIR/attend")
 echo "session $session"
 [ "$ENTRYPOINT_ATTEMPT" = 1 ] || exit 3
-[ "$KILLS" = no ] || kill -9 "$session"
+eval "$HARM"
 exit 1
 """
 
 
 @pytest.mark.promise(
-    "a restart needs no new login of a node that stays", control="a session that is killed"
+    "a restart needs no new login of a node that stays", control="what ends it, or what it needs"
 )
-@pytest.mark.parametrize(("kills", "sessions"), [("no", 1), ("yes", 2)])
+@pytest.mark.parametrize(
+    ("harm", "sessions"),
+    [
+        ("true", 1),
+        ('kill -9 "$session"', 2),
+        ('rm "$ENTRYPOINT_RUN_DIR/attend"', 2),
+        ('rm -rf "$ENTRYPOINT_RUN_DIR"', 2),
+    ],
+)
 def test_a_restart_stays_in_the_sessions_that_are_there(
-    cluster: Make, kills: str, sessions: int
+    cluster: Make, harm: str, sessions: int
 ) -> None:
     job = cluster(2, slots=1)
-    env = {"ENTRYPOINT_RESTARTS": "1", "ENTRYPOINT_RESTARTS_ON": "any", "KILLS": kills}
-    job.start_all("sh", "-c", SESSION, env=env)
+    env = {"ENTRYPOINT_RESTARTS": "1", "ENTRYPOINT_RESTARTS_ON": "any", "HARM": harm}
+    job.start_all("sh", "-c", SESSION, env=env, launcher="plain")
     assert job.ends() == {0: 3, 1: 3}, job.both()
-    held = re.findall(r"^session (\d+)$", job.out(0), re.MULTILINE)
+    held = re.findall(r"^session (\d+)$", job.out(1), re.MULTILINE)
     assert len(held) == 2, job.both()
     assert len({*held}) == sessions, job.both()
 

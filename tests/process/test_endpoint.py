@@ -207,8 +207,10 @@ async def test_the_next_hello_in_a_session_begins_the_next_attempt(folder: Path)
             worker.endpoint.begin_attempt()
             leader.say(codec.pack(messages.Ping(1)) + again)
             assert await worker.heard.get() == hello("a", "b")
+            assert worker.endpoint.processes(os.getpid()) == {os.getpid(), leader.attend.pid}
             worker.endpoint.end_attempt(keeps=False)
             assert await leader.ended() == -signal.SIGKILL
+            assert worker.endpoint.processes(os.getpid()) == {os.getpid()}
     assert worker.heard.empty()
     assert worker.lost.empty()
 
